@@ -82,6 +82,13 @@ _KINDS = {
 _EXAMPLES = 64
 _ROWS = 32
 _LINES = ".txt"
+# What an example of each kind has instead of a label.
+_UNLABELLED: dict[str, dict[str, Any]] = {
+    CLASSIFICATION: {"label": None},
+    REGRESSION: {"label": None},
+    TAGGING: {"tags": None},
+    QUESTION_ANSWERING: {"answers": ()},
+}
 _OF_TOKENS = (TAGGING, QUESTION_ANSWERING)
 # The first column numbers the words.
 _WORD_COLUMN = {".conllu": 2}
@@ -125,7 +132,7 @@ class Predictor:
         return self.described(examples, self.answers(examples))
 
     def read(self, path: str, columns: Sequence[Column] = ()) -> list[Any]:
-        """The examples of a file; its labels only say where a row ends.
+        """The examples of a file, without its labels, which only say where a row ends.
 
         In files of `build_corpus` they must be the model's, since nothing else tells
         the label of a row from a second text.
@@ -138,7 +145,8 @@ class Predictor:
         if read is None:
             known = ", ".join(self._readers(columns))
             raise UserError(f"--input: {path} does not end in one of {known}")
-        examples = read(path)
+        unlabelled = _UNLABELLED[self.kind]
+        examples = [example._replace(**unlabelled) for example in read(path)]
         if self.kind in (CLASSIFICATION, REGRESSION):
             if note := line_ends_note(path, examples):
                 console.say(note)
@@ -244,6 +252,7 @@ class Predictor:
         if self.kind == TAGGING:
             file = LanguageFile(path, self.task.name, "unknown")
             labels = self.task.labels
+            check_tags(path, _TAG_COLUMN, labels)
             return read_sentences(file, labels, tags_may_miss=True, any_tags=True)
         return read_unlabelled(path, self.task.description)
 

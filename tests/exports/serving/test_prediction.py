@@ -202,9 +202,9 @@ def test_rows_are_those_of_training_whatever_columns_are_read(pairs, tmp_path):
         assert [e.texts for e in model.read(str(path), columns)] == expected
 
 
-def of_task(export, name):
+def of_task(export, name, labels=("LABEL_0", "LABEL_1")):
     """The model of an export with the name of a task, but other labels."""
-    description = dataclasses.replace(TASKS[name], labels=("LABEL_0", "LABEL_1"))
+    description = dataclasses.replace(TASKS[name], labels=tuple(labels))
     task = task_of(description, "", LENGTH, None)
     return dataclasses.replace(opened_once(str(export)), task=task, columns=())
 
@@ -223,6 +223,23 @@ def test_labels_of_a_file_need_not_be_those_of_the_model(pairs, tagger, tmp_path
     path.write_text("Kim LABEL_1\nsat LABEL_0\n")
     with pytest.raises(UserError, match="blanks, not tabs, are between the words"):
         of_task(tagger[-1], "panx").read(str(path))
+
+
+def test_labels_of_a_file_do_not_reach_the_model(pairs, tagger, reader, tmp_path):
+    path = tmp_path / "a.tsv"
+    path.write_text("The\tDT\ncat\tNN\n\nIt\tPRP\n")
+    model = of_task(tagger[-1], "udpos", LABELS)
+    sentences = [TaggedSentence(["The", "cat"], None), TaggedSentence(["It"], None)]
+    assert model.answers(model.read(str(path))) == model.answers(sentences)
+    path.write_text("word\tupos\nThe\tA\n")
+    for columns in ((), (1,)):
+        with pytest.raises(UserError, match=":1: column 2: 'upos' looks like a header"):
+            model.read(str(path), columns)
+    path.write_text("a\tb\tLABEL_1\n")
+    assert of_task(pairs[-1], "catalogs").read(str(path)) == [(("a", "b"), None)]
+    path = tmp_path / "asked.json"
+    path.write_text(json.dumps(documents("de")), encoding="utf-8")
+    assert not any(q.answers for q in opened_once(str(reader[-1])).read(str(path)))
 
 
 def test_the_column_of_the_labels_in_training_may_have_a_text(pairs, tmp_path):
