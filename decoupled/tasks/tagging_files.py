@@ -37,6 +37,7 @@ _NO_WORD = re.compile(r"\d+[-.]\d+")
 _COMMENT = re.compile(r"# (id \S+[ \t]+domain=|\S+ = |\S+ =$|newdoc|newpar)")
 # A language before a word, and not the beginning of an address.
 _LANGUAGE = re.compile(r"[a-z]{2,12}(-[a-z]+)*:(?!//)")
+_NAME_THE_WORDS = "name the column of the words, as --texts=1"
 
 
 class TaggedSentence(NamedTuple):
@@ -111,8 +112,11 @@ def _lines(file: LanguageFile, labels: Sequence[str] | None) -> Iterator[_Line]:
             continue
         word, *columns = line.split("\t")
         if len(columns) > 1:
+            # Where other columns can be named, any tag is taken.
+            advice = "" if labels is not None else f"; {_NAME_THE_WORDS}"
             raise file.error(
-                f"{len(columns) + 1} columns, not a word, a tab and its tag", number
+                f"{len(columns) + 1} columns, not a word, a tab and its tag{advice}",
+                number,
             )
         tag = columns[0].strip(BLANKS) if columns else ""
         if tag and labels is not None and tag not in labels:
@@ -215,8 +219,7 @@ def check_tags(
                 path,
                 number,
                 column,
-                f"{quoted(cell)} is no tag; write a word a line, or name the column "
-                "of the words, as --texts=1",
+                f"{quoted(cell)} is no tag; write a word a line, or {_NAME_THE_WORDS}",
             )
         is_first = is_first and not cells
 

@@ -15,7 +15,7 @@ XTREME's preprocessing removes the labels of test sets; such files are recognise
 Predictions are checked against the labels. Their files have the format of the script,
 except for xquad, mlqa and tydiqa: one JSON object, id -> answer.
 
-Errors name file, line and language.
+Errors name file, line and, if it is known, language.
 """
 
 import json
@@ -83,23 +83,27 @@ class SentenceTags(NamedTuple):
 
 
 class LanguageFile(NamedTuple):
-    """A file with labels or predictions of a task in a language."""
+    """A file with labels or predictions of a task in a language, None if unknown."""
 
     path: str
     task: str
-    language: str
+    language: str | None
 
     def error(self, problem: str, line: int | None = None) -> UserError:
         """The error to raise: file, line (from 1) and language, then the problem."""
         where = self.path if line is None else f"{self.path}:{line}"
-        return UserError(f"{where} (language {self.language}): {problem}")
+        return UserError(f"{where}{self._in_language}: {problem}")
+
+    @property
+    def _in_language(self) -> str:
+        return "" if self.language is None else f" (language {self.language})"
 
     def text(self) -> str:
         """The content; an error names the language."""
         try:
             return files.read_text(self.path)
         except UserError as error:
-            raise UserError(f"{error} (language {self.language})") from error
+            raise UserError(f"{error}{self._in_language}") from error
 
     def lines(self) -> list[str]:
         """The lines, without their ends."""

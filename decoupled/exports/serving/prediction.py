@@ -244,13 +244,13 @@ class Predictor:
 
     def _read_questions(self, path: str) -> list[Question]:
         """Those with answers and those without."""
-        return read_questions(LanguageFile(path, self.task.name, "unknown")).questions
+        return read_questions(LanguageFile(path, self.task.name, None)).questions
 
     def _read_task_file(self, path: str) -> list[Any]:
         if self.task.description.form == CORPUS:
             return self.task.read_file(path, "unknown", "test")
         if self.kind == TAGGING:
-            file = LanguageFile(path, self.task.name, "unknown")
+            file = LanguageFile(path, self.task.name, None)
             labels = self.task.labels
             check_tags(path, _TAG_COLUMN, labels)
             return read_sentences(file, labels, tags_may_miss=True, any_tags=True)
@@ -466,7 +466,7 @@ def _read_lines(path: str, columns: Sequence[Column]) -> list[LabelledTexts]:
             f"--texts: {path} has a text a line and no columns; rename it to .tsv if "
             "it has"
         )
-    lines = LanguageFile(path, "", "unknown").lines()
+    lines = LanguageFile(path, "", None).lines()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             raise UserError(f"{path}:{number}: is empty")

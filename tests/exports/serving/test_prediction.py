@@ -220,6 +220,12 @@ def test_labels_of_a_file_need_not_be_those_of_the_model(pairs, tagger, tmp_path
     path.write_text("Kim\tB-PER\nsat\tO\n")
     [sentence] = of_task(tagger[-1], "panx").read(str(path))
     assert sentence.words == ["Kim", "sat"]
+    path.write_text("Kim\tB-PER\tx\nsat\tO\tx\n")
+    message = r"a\.tsv:1: 3 columns, .* tag; name the column of the words, as --texts=1"
+    with pytest.raises(UserError, match=message):
+        of_task(tagger[-1], "panx").read(str(path))
+    [sentence] = of_task(tagger[-1], "panx").read(str(path), (1,))
+    assert sentence.words == ["Kim", "sat"]
     path.write_text("Kim LABEL_1\nsat LABEL_0\n")
     with pytest.raises(UserError, match="blanks, not tabs, are between the words"):
         of_task(tagger[-1], "panx").read(str(path))
@@ -447,13 +453,7 @@ def test_earlier_exports_are_opened(reader, tmp_path):
         ("numbers", "none.txt", None, [], "none.txt: "),
         ("numbers", "a.jsonl", "{}", [], "a.jsonl:1: column 'text': is missing"),
         ("reader", "a.txt", "What?\n", [], "does not end in one of .json"),
-        (
-            "reader",
-            "a.json",
-            "{}",
-            [],
-            "a.json (language unknown): not in SQuAD",
-        ),
+        ("reader", "a.json", "{}", [], "a.json: not in SQuAD"),
         ("reader", "a.json", "{}", ["--texts=1"], "--texts: questions come in SQuAD"),
     ],
 )
