@@ -68,6 +68,12 @@ def find_checkpoint(path: str) -> str:
         if prefix is None:
             raise UserError(f"{path}: no complete checkpoint (model.ckpt-N.index)")
         return prefix
+    check_checkpoint_path(path)
+    if not tf.io.gfile.exists(f"{path}.index"):
+        raise UserError(
+            f"{path}: no such folder, and no checkpoint of that name (its .index file "
+            "is missing)"
+        )
     problem = _problem(path)
     if problem:
         raise UserError(f"{path}: {problem}")

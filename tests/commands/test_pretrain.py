@@ -530,7 +530,7 @@ def test_refused_branches(data, trained, tmp_path):
         branch(training=tiny_training(seed=4))
     with pytest.raises(UserError, match=r"is of step 2, but the decay would begin at"):
         branch(schedule=schedule(40, 1))
-    with pytest.raises(UserError, match=r"model.ckpt-1: no such checkpoint"):
+    with pytest.raises(UserError, match=r"model.ckpt-1: no such folder, and no check"):
         branch(str(trained / "model.ckpt-1"))
     with pytest.raises(UserError, match=r"has no slots of the optimizer for bert/"):
         branch(optimizer=adamw(), schedule=schedule(train_steps=3))

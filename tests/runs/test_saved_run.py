@@ -126,8 +126,9 @@ def test_what_is_no_run_is_called_so(tmp_path):
         f"{tmp_path}: no config.json; is it a folder that pretrain or finetune wrote?"
     )
     assert refusal(open_model, str(tmp_path)) == problem
-    missing = f"{tmp_path}/model.ckpt-1"
-    assert refusal(open_model, missing).startswith(f"{missing}: no such checkpoint")
+    for missing in (f"{tmp_path}/model.ckpt-1", f"{tmp_path}/no_such_run"):
+        problem = f"{missing}: no such folder, and no checkpoint of that name"
+        assert refusal(open_model, missing).startswith(problem)
 
 
 def test_a_run_without_checkpoints_is_refused(run):

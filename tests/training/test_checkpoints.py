@@ -330,8 +330,8 @@ def test_a_given_checkpoint_that_is_none_is_named(tmp_path):
     truncate(folder, 5)
     for path, problem in [
         (empty, "no complete checkpoint (model.ckpt-N.index)"),
-        (tmp_path / "missing", "no such checkpoint (its .index file is missing)"),
-        (f"{folder}/model.ckpt-6", "no such checkpoint (its .index file is missing)"),
+        (tmp_path / "missing", "no such folder, and no checkpoint of that name (its"),
+        (f"{folder}/model.ckpt-6", "no such folder, and no checkpoint of that name"),
         (f"{folder}/model.ckpt-5", "cannot be read: "),
     ]:
         message = refusal(find_checkpoint, str(path))
