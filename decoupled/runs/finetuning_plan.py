@@ -67,7 +67,7 @@ class FinetuningPlan:
     def folder_of(self, rate: float, seed: int) -> str:
         if not self.several:
             return self.folder
-        return os.path.join(self.folder, f"learning_rate_{rate:g}", f"seed_{seed}")
+        return os.path.join(self.folder, run_folder.RUN.format(f"{rate:g}", seed))
 
     def claim(self, folder: str, **run: Any) -> None:
         """Claims a folder for these settings and those of a single run."""

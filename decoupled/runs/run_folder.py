@@ -26,6 +26,8 @@ TRAINING_MODES = ("train_and_evaluate", "train")
 MODES = (*TRAINING_MODES, "eval", "predict")
 FORMAT = "decoupled-model-1"
 CONFIG = "config.json"
+# The folder of one of several runs of fine-tuning, by learning rate and seed.
+RUN = "learning_rate_{}/seed_{}"
 # The settings of training that may change at a resume, by the step of the change.
 SETTINGS = "settings.json"
 # The folder of answers to the files of a task, with a folder for each task.

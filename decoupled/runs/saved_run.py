@@ -157,6 +157,8 @@ def selected_checkpoint(folder: str, *, verify: bool = True) -> SelectedCheckpoi
     `verify` is as for `open_model`.
     """
     place = selected_folder(folder)
+    if place == folder:
+        _check_is_chosen(folder)
     prefix = find_checkpoint(place) if verify else _last_listed(place)
     step, scores = checkpoint_step(prefix), read_scores(folder)
     if place == folder and scores.complete and scores.best_step not in (None, step):
@@ -166,6 +168,18 @@ def selected_checkpoint(folder: str, *, verify: bool = True) -> SelectedCheckpoi
             "and fine-tune again, which selects among what is left"
         )
     return SelectedCheckpoint(place, prefix, step)
+
+
+def _check_is_chosen(folder: str) -> None:
+    """Refuses a folder of several runs, of which none is in best/ yet."""
+    list_of_run = os.path.join(run_folder.RUN.format("*", "*"), CHECKPOINT_LIST)
+    lists = gfile.glob(f"{folder.rstrip('/')}/", list_of_run)
+    if lists and not listed_checkpoints(folder):
+        first = os.path.dirname(lists[0])
+        raise UserError(
+            f"{folder}: its runs are not complete, so that no best one is chosen; run "
+            f"finetune again to go on, or give one of them, as {first}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -140,6 +140,25 @@ def test_a_run_without_checkpoints_is_refused(run):
     assert refusal(open_model, run).startswith(f"{run}: no complete checkpoint")
 
 
+def test_the_runs_of_a_folder_are_named_before_one_is_chosen(run, tmp_path):
+    folder = tmp_path / "several"
+    shutil.copytree(run, folder, ignore=shutil.ignore_patterns("*ckpt*", "checkpoint"))
+    rate = folder / "learning_rate_0.001"
+    for seed in (0, 1):
+        shutil.copytree(run, rate / f"seed_{seed}")
+    problem = (
+        f"{folder}: its runs are not complete, so that no best one is chosen; run "
+        f"finetune again to go on, or give one of them, as {rate}/seed_0"
+    )
+    for verify in (True, False):
+        assert refusal(lambda p, v=verify: open_model(p, verify=v), f"{folder}/") == (
+            problem
+        )
+    assert open_model(f"{rate}/seed_0").folder == f"{rate}/seed_0"
+    keep_checkpoint(f"{rate}/seed_1/model.ckpt-7", f"{folder}/best")
+    assert open_model(str(folder)).weights.path == f"{folder}/best/model.ckpt-7"
+
+
 def change_config(run, change):
     path = pathlib.Path(run) / "config.json"
     described = json.loads(path.read_text())
