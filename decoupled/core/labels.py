@@ -118,10 +118,6 @@ class LabelReader:
         """Whether the label in a cell is known, and not one that is being collected."""
         return not self.collects and look(cell.strip(BLANKS)) in self._known
 
-    def place(self, label: str) -> str:
-        """Where a label was first read; "" for one that no file has."""
-        return self._known.get(look(label), ("", ""))[1]
-
     def read(self, cell: str, where: str) -> str | None:
         """The label in a cell; None if it is unknown."""
         if cell in self._cells:

@@ -20,10 +20,12 @@ from decoupled.core.tab_separated import is_quoted, unquoted
 from decoupled.tasks.description import INDEX, TaskDescription
 from decoupled.tasks.text_files import (
     TextRow,
+    are_headers,
     cell_error,
     is_header,
     label_in,
     lines_of,
+    refuse_header,
     text_in,
 )
 from decoupled.xtreme.files import LanguageFile
@@ -67,6 +69,9 @@ def read_sentences(
     lines = list(_lines(file, None if any_tags else labels))
     if not lines:
         raise file.error("holds no word")
+    number, _, word, tag = lines[0]
+    if number == 1 and are_headers([word], TAGGING) and tag not in labels:
+        raise file.error(f"{quoted(word)} looks like a header; remove the line", number)
     tagged = _is_tagged(file, lines)
     if not tagged and not tags_may_miss:
         raise file.error("no tags, which only test files may lack", lines[0].number)
@@ -175,6 +180,7 @@ def read_tagged(
             words, tags = [], []
             continue
         row = TextRow(number, dict(enumerate(cells, start=1)))
+        refuse_header(path, row, task, labels)
         words.append(text_in(path, row, word_column, BLANKS))
         lacks_tag = not row.values.get(task.label, "").strip(BLANKS)
         untagged = lacks_tag if untagged is None else untagged

@@ -24,7 +24,7 @@ from decoupled.model.layers import Builder
 from decoupled.model.variables import Head
 from decoupled.ops.cross_entropy import softmax_cross_entropy
 from decoupled.tasks.description import COLUMNS, INDEX, TaskDescription
-from decoupled.tasks.text_files import is_header, other_splits, splits_of
+from decoupled.tasks.text_files import other_splits, splits_of
 
 Features = dict[str, np.ndarray]
 _LABELS = "the task's labels"
@@ -325,15 +325,6 @@ class FinetuningTask(abc.ABC):
         paths = self.paths("train", self.training_languages[0])
         for path in paths:
             read(path, collected)
-        first_lines = tuple(f"{path}:1:" for path in paths)
-        for label in collected.labels:
-            place = collected.place(label)
-            is_first = place.startswith(first_lines) and is_header(label, self.kind)
-            if is_first and type(self.description.label) is int:
-                raise UserError(
-                    f"{place}: {quoted(label)} looks like a header; remove the first "
-                    "line, or list the labels in OwnTaskConfig.labels"
-                )
         if len(collected.labels) < 2:
             only = quoted("".join(collected.labels))
             raise UserError(

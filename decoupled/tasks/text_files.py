@@ -19,7 +19,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from decoupled.configs.finetuning import REGRESSION, TAGGING
@@ -56,6 +56,13 @@ _HEADERS_OF = {
         "ner_tags",
     },
 }
+# Names of a column of words, and of texts.
+_WORD_HEADERS = {"word", "words", "token", "tokens"}
+_TEXT_HEADERS = {
+    *("text", "text1", "text2", "sentence", "sentence1", "sentence2", "premise"),
+    *("hypothesis", "question", "question1", "question2", "query", "passage"),
+    *("document", "utterance", "review", *_WORD_HEADERS),
+}
 _SHOWN, _LISTED = 40, 400
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LARGEST_NUMBER = 3.4e38
@@ -85,6 +92,7 @@ def read_texts(
     rows = list(_rows_of_split(path, task, split, labels))
     if not rows:
         raise UserError(f"{path}: holds no example of {split}")
+    refuse_header(path, rows[0], task, labels)
     has_labels = task.label in rows[0].values
     if not has_labels and split != "test":
         raise cell_error(path, rows[0].line, task.label, "is missing; only tests may")
@@ -99,20 +107,39 @@ def read_unlabelled(path: str, task: TaskDescription) -> list[LabelledTexts]:
     rows = list(_rows(path, task))
     if not rows:
         raise UserError(f"{path}: holds no example")
-    labels = [row.values.pop(task.label, None) for row in rows]
-    first = labels[0] if type(task.label) is int else None
-    if first is not None and _is_header(first, task):
-        raise cell_error(
-            path,
-            rows[0].line,
-            task.label,
-            f"{quoted(first)} looks like a header; remove the first line",
-        )
+    refuse_header(path, rows[0], task, LabelReader(task.labels))
+    for row in rows:
+        row.values.pop(task.label, None)
     return [_example(path, row, task, None, False) for row in rows]
 
 
-def _is_header(cell, task):
-    return is_header(cell, task.kind) and not LabelReader(task.labels).knows(cell)
+def refuse_header(
+    path: str, row: TextRow, task: TaskDescription, labels: LabelReader
+) -> None:
+    """Refuses a first row of usual names of columns, where columns are numbers.
+
+    A row with one of the labels, or with a number in regression, is no such row.
+    """
+    if row.line > 1 or type(task.label) is not int:
+        return
+    is_label = _is_number if task.kind == REGRESSION else labels.knows
+    label = row.values.get(task.label, "")
+    texts = [row.values.get(column, "") for column in task.texts]
+    if is_header(label, task.kind) and not is_label(label):
+        column = task.label
+    elif are_headers(texts, task.kind) and not any(map(is_label, row.values.values())):
+        column = task.texts[0]
+    else:
+        return
+    advice = ", or list the labels in OwnTaskConfig.labels" if labels.collects else ""
+    problem = f"{quoted(row.values[column])} looks like a header; remove the first line"
+    raise cell_error(path, row.line, column, problem + advice)
+
+
+def are_headers(texts: Sequence[str], kind: str) -> bool:
+    """Whether all texts, or the word, of a row are usual names of their columns."""
+    names = _WORD_HEADERS if kind == TAGGING else _TEXT_HEADERS
+    return all(text.strip(BLANKS).lower() in names for text in texts)
 
 
 def is_header(cell: str, kind: str) -> bool:

@@ -681,6 +681,31 @@ def test_a_header_is_no_example_where_columns_are_numbers(tmp_path):
     assert make(config, folder).labels == ["bad", "good"]
 
 
+def test_a_header_without_a_label_is_no_example_where_columns_are_numbers(tmp_path):
+    config = described(texts=(1, 2), label=3)
+    train, header = "a\tb\tyes\nc\td\tno\n", "premise\tHypothesis\n"
+    folder = write(tmp_path, train_en_tsv=train, test_en_tsv=f"{header}e\tf\n")
+    task = make(config, folder)
+    message = (
+        r"test-en\.tsv:1: column 1: 'premise' looks like a header; remove .* line$"
+    )
+    with pytest.raises(UserError, match=message):
+        task.read("test", "en")
+    # A label tells that the row is an example.
+    write(tmp_path, test_en_tsv="Question\tText\tyes\n")
+    assert task.read("test", "en") == [(("Question", "Text"), "yes")]
+    write(tmp_path, train_en_tsv="premise\thypothesis\tgold\n" + train)
+    with pytest.raises(
+        UserError, match=r"train-en\.tsv:1: .* line, or list the labels"
+    ):
+        make(config, folder)
+    write(tmp_path, train_en_conll="The\tX\ncat\tY\n", test_en_conll="Word\nThe\n")
+    with pytest.raises(
+        UserError, match="test-en.conll:1: .*'Word' looks like a header"
+    ):
+        read(TAGS, folder, "test")
+
+
 @pytest.mark.parametrize("kind", ["tsv", "csv"])
 def test_a_header_that_is_repeated_is_no_example(tmp_path, kind):
     table = TRAINING if kind == "tsv" else TRAINING.replace("\t", ",")

@@ -44,6 +44,12 @@ def test_test_files_may_lack_tags(read):
     assert read("แมว\t\nนั่ง\t\n\nหมา\t\n") == expected
 
 
+def test_a_header_of_words_is_no_word(read):
+    message = "test-th.tsv:1 (language th): 'word' looks like a header; remove the line"
+    assert refused(read, "word\nแมว\nนั่ง\n") == message
+    assert read("Word\tNOUN\n") == [TaggedSentence(["Word"], ["NOUN"])]
+
+
 def test_blanks_between_words_and_tags_are_no_words(read):
     assert "blanks, not tabs" in refused(read, "แมว NOUN\nนั่ง VERB\n\nหมา NOUN\n")
     assert read("con mèo\nVERB\n")[0].tags is None

@@ -306,6 +306,24 @@ def test_a_header_is_no_example_where_columns_are_numbers(pairs, numbers, tmp_pa
         assert len(model.read(str(path))) == 2
 
 
+def test_a_header_without_a_label_is_no_example(pairs, tagger, tmp_path):
+    path = tmp_path / "a.tsv"
+    for model, header, row, columns in (
+        (of_task(pairs[-1], "xnli"), "premise\thypothesis\n", "a\tb\n", (1, 2)),
+        (of_task(tagger[-1], "udpos"), "word\n", "The\ncat\n", (1,)),
+        (of_task(tagger[-1], "udpos"), "token\tlemma\n", "The\tthe\n", (1,)),
+    ):
+        for given in ((), columns):
+            path.write_text(header + row)
+            with pytest.raises(UserError, match="tsv:1.* looks like a header; remove"):
+                model.read(str(path), given)
+            path.write_text(row)
+            assert len(model.read(str(path), given)) == 1
+    path.write_text("Word\tLABEL_1\n")
+    for given in ((), (1,)):
+        assert model.read(str(path), given) == [(["Word"], None)]
+
+
 def test_a_pipe_is_refused_at_once(numbers, tmp_path):
     os.mkfifo(tmp_path / "a.txt")
     with pytest.raises(UserError, match="a.txt: a pipe or a device"):
