@@ -64,7 +64,7 @@ study: $(VENV)/.installed  ## all parts of the study, some 20 hours in any numbe
 	$(STUDY) --size=8 --work_dir=study/d_mixed --document=$(PAGES)/part_d.md \
 		--gin_file=sweeps/reproduce_words.gin --languages=en
 
-test: $(VENV)/.installed  ## the tests, about seven minutes on 2 cores
+test: $(VENV)/.installed  ## the tests, about five minutes on 2 cores
 	$(RUN) -m pytest $(PYTEST_ARGS)
 
 test-oldest: $(OLDEST)/.installed  ## the same with TensorFlow 2.15, on Python 3.11 or 3.10
