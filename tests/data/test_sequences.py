@@ -79,22 +79,22 @@ def order(manifest):
 
 @pytest.fixture(scope="module")
 def rows(manifest, order):
-    """The first 80 sequences."""
-    return take(manifest, order, 0, 80)
+    """The first 150 sequences."""
+    return take(manifest, order, 0, 150)
 
 
 def test_an_epoch_has_each_token_once_before_any_repeats(order, rows):
-    languages = order.draw(0, 80)
+    languages = order.draw(0, 150)
     # English: 37, 30 and 6 places at 6 a piece.
     english, epoch = rows[languages == 0], 7 + 5 + 1
     expected = sorted([*range(6, 41), *range(1000, 1030), *range(2000, 2006)])
-    assert len(english) > 4 * epoch
+    assert len(english) > 5 * epoch
     orders = set()
-    for start in range(0, 4 * epoch, epoch):
+    for start in range(0, 5 * epoch, epoch):
         part = english[start : start + epoch]
         assert sorted(part[~np.isin(part, (PAD, CLS, SEP))]) == expected
         orders.add(part.tobytes())
-    assert len(orders) == 4
+    assert len(orders) == 5
     swahili = rows[languages == 1]
     assert len(swahili) > 10
     assert (swahili == [CLS, 5000, 5001, SEP, PAD, PAD, PAD, PAD]).all()

@@ -34,13 +34,7 @@ def small():
     )
 
 
-# Any two of the three rules in all four ways; all three together are those of the graph
-# below.
-@pytest.mark.parametrize(
-    "case",
-    [CASES["settings"][number] for number in (0, 3, 5, 6)],
-    ids=lambda case: str(case["rules"]),
-)
+@pytest.mark.parametrize("case", CASES["settings"], ids=lambda case: str(case["rules"]))
 def test_ids_and_offsets_are_those_of_transformers(case):
     vocabulary = made(CASES["pieces"], *case["rules"])
     found = list(vocabulary.encode_with_offsets(CASES["texts"]))
@@ -55,7 +49,6 @@ def test_ids_and_offsets_are_those_of_transformers(case):
 
 def test_the_graph_gives_the_same_ids_and_offsets(tmp_path):
     case = CASES["settings"][7]
-    assert all(case["rules"])
     vocabulary = made(CASES["pieces"], *case["rules"])
     module = tf.Module()
     module.tokenizer = vocabulary.tokenizer()

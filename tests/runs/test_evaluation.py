@@ -145,15 +145,10 @@ def test_every_language_gets_its_own_rows(monkeypatch):
     assert [rows[-1] for rows in seen.values()] == [9, 109, 209, 309]
 
 
-@pytest.mark.parametrize(
-    "batch, error",
-    [
-        # The first batch, others in a file, the last of a file, the first of the next
-        # one, the last of all, and the end.
-        *((batch, ValueError) for batch in range(BATCHES + 1)),
-        *((batch, KeyboardInterrupt) for batch in (0, 2, BATCHES)),
-    ],
-)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+# The first batch, others in a file, the last of a file, the first of the next one, the
+# last of all, and the end.
+@pytest.mark.parametrize("batch", range(BATCHES + 1))
 def test_no_error_while_batches_run_leaves_a_thread_waiting(monkeypatch, batch, error):
     def stop(number):
         if number == batch:
@@ -163,14 +158,8 @@ def test_no_error_while_batches_run_leaves_a_thread_waiting(monkeypatch, batch, 
     assert type(raised) is error and str(raised) == "here"
 
 
-@pytest.mark.parametrize(
-    "place, error",
-    [
-        *((place, UserError) for place in LANGUAGES),
-        (LANGUAGES[0], KeyboardInterrupt),
-        (LANGUAGES[-1], KeyboardInterrupt),
-    ],
-)
+@pytest.mark.parametrize("error", [KeyboardInterrupt, UserError])
+@pytest.mark.parametrize("place", LANGUAGES)
 def test_no_error_between_batches_leaves_a_thread_waiting(monkeypatch, place, error):
     def answer(examples, features, outputs):
         if examples == place:

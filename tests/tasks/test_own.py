@@ -614,6 +614,27 @@ def test_only_line_ends_end_lines(tmp_path):
         assert first.words == [text, "\u3000", "b"] and second.words == ["\u00a0"]
 
 
+@pytest.mark.parametrize("form", ["tsv", "csv", "jsonl", "conll", "json"])
+def test_byte_order_marks_are_skipped(tmp_path, form):
+    question = {"id": "1", "question": "Who?", "answers": [
+        {"text": "Anna", "answer_start": 0}]}  # fmt: skip
+    paragraph = {"context": "Anna sees Rome.", "qas": [question]}
+    contents = {
+        "tsv": TRAINING,
+        "csv": TRAINING.replace("\t", ","),
+        "jsonl": LINES,
+        "conll": "Anna X\nsees Y\n",
+        "json": json.dumps({"data": [{"paragraphs": [paragraph]}]}),
+    }
+    config = {"conll": TAGS, "json": SPANS}.get(form, TEXTS)
+    config = described(config, files=f"{{split}}-{{language}}.{form}")
+    path = tmp_path / f"train-en.{form}"
+    path.write_text(contents[form], encoding="utf-8")
+    plain = read(config, tmp_path)
+    path.write_text(contents[form], encoding="utf-8-sig")
+    assert read(config, tmp_path) == plain
+
+
 def words_of(content, tmp_path, form="txt"):
     folder = write(tmp_path, **{f"train_en_{form}": content})
     task = make(described(TAGS, files=f"{{split}}-{{language}}.{form}"), folder)

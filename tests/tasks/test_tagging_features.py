@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from decoupled.tasks.tagging import tagging_features, word_tags
@@ -184,6 +184,7 @@ tagged_sentences = st.lists(
 )
 
 
+@settings(max_examples=150)
 @given(sentences=tagged_sentences, length=st.integers(3, 24))
 def test_whatever_the_words_are(vocabulary, sentences, length):
     features = featurize(sentences, length, vocabulary)

@@ -35,12 +35,28 @@ def test_sentences_and_label_in_the_order_of_the_file(path):
     ]
 
 
+def test_test_files_may_lack_labels(path):
+    assert read(path, "a\tb\nc\td\n", split="test") == [
+        (("a", "b"), None),
+        (("c", "d"), None),
+    ]
+    with pytest.raises(UserError, match=r"test-sw\.tsv:1: column 3: is missing"):
+        read(path, "a\tb\nc\td\n")
+
+
 @pytest.mark.parametrize(
     "written, text",
     [
         ('"He said ""yes""."', 'He said "yes".'),
+        ('"""Yes"""', '"Yes"'),
+        ('""""', '"'),
         # What csv.writer never writes is text.
+        ('"Yes"', '"Yes"'),
+        ('""', '""'),
         ('"Yes" he said', '"Yes" he said'),
+        ('"Yes', '"Yes'),
+        ('5" pipe', '5" pipe'),
+        ('a ""b""', 'a ""b""'),
     ],
 )
 def test_only_what_csv_writer_quotes_loses_its_quotes(path, written, text):

@@ -300,7 +300,7 @@ def test_a_truncated_bz2_gives_what_is_complete_and_says_where_it_ends(tmp_path)
     pages = [
         page(
             f"P{n}",
-            "".join(chr(0x4E00 + (n * i * i + i) % 20000) for i in range(45000)),
+            "".join(chr(0x4E00 + (n * i * i + i) % 20000) for i in range(90000)),
         )
         for n in range(1, 9)
     ]
@@ -388,8 +388,8 @@ def test_an_entity_declared_between_pages_is_refused(tmp_path):
 
 
 def test_a_page_above_the_limit_is_left_out_and_counted(tmp_path, monkeypatch):
-    monkeypatch.setattr(dump, "MAX_CHARACTERS", 1 << 20)
-    pages = [page("A", "a"), page("Huge", "word " * (1 << 18)), page("B", "b")]
+    monkeypatch.setattr(dump, "MAX_CHARACTERS", 3 << 20)
+    pages = [page("A", "a"), page("Huge", "word " * (1 << 20)), page("B", "b")]
     path = write(tmp_path / "a.xml.bz2", dump_xml(pages))
     articles, dropped = read(path)
     assert [article.title for article in articles] == ["A", "B"]
