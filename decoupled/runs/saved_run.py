@@ -172,9 +172,10 @@ def selected_checkpoint(folder: str, *, verify: bool = True) -> SelectedCheckpoi
 
 def _check_is_chosen(folder: str) -> None:
     """Refuses a folder of several runs, of which none is in best/ yet."""
+    if listed_checkpoints(folder):
+        return
     list_of_run = os.path.join(run_folder.RUN.format("*", "*"), CHECKPOINT_LIST)
-    lists = gfile.glob(f"{folder.rstrip('/')}/", list_of_run)
-    if lists and not listed_checkpoints(folder):
+    if lists := gfile.glob(f"{folder.rstrip('/')}/", list_of_run):
         first = os.path.dirname(lists[0])
         raise UserError(
             f"{folder}: its runs are not complete, so that no best one is chosen; run "

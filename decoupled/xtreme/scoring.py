@@ -147,12 +147,11 @@ def _check_all(languages, existing, folder, paths, what):
         return
     language, path = lost[0]
     others = ", ".join(name for name, _ in lost[1:])
-    there = ",".join(name for name in languages if name in existing)
     raise UserError(
         f"{os.path.join(folder, path)} (language {language}): missing"
         f"{', and so are those of ' if others else ''}{others}, while other languages "
-        f"have {what}; score those with --languages={there}, or the other tasks with "
-        "--tasks"
+        f"have {what}; score those with --languages={','.join(existing)}, or the other "
+        "tasks with --tasks"
     )
 
 
