@@ -1,4 +1,4 @@
-"""A mesh of virtual CPU devices, with five changes to Mesh-TensorFlow's own.
+"""A mesh of virtual CPU devices, with six changes to Mesh-TensorFlow's own.
 
 1. Every variable is read exactly once a step. `tf.cast` of a resource variable to its
    own dtype returns the variable itself, so that each consumer reads it anew, possibly
@@ -12,6 +12,8 @@
 5. Slices have zeros as their initial values, in place of random numbers. Nobody runs
    these initializers, as slices are copied from masters, but they were a fifth of the
    time that it takes to build a graph.
+6. Variables that are their own only slice share one operation that copies nothing. Two
+   for each variable were a tenth of a graph's operations.
 """
 
 import functools
@@ -57,9 +59,16 @@ class PlacementMeshImpl(mtf.placement_mesh_impl.PlacementMeshImpl):
         self.multiplies_in_float32 = bfloat16_is_slow()
 
     class LaidOutVariable(mtf.placement_mesh_impl.PlacementMeshImpl.LaidOutVariable):
-        """As in the parent, with other initial values (change 5)."""
+        """As in the parent, but for changes 5 and 6."""
 
         def __init__(self, variable, mesh_impl):
+            self._variable, self._mesh_impl = variable, mesh_impl
+            if self.slice_is_master:
+                only_slice = [variable.get_master()]
+                self._laid_out_tensor = mesh_impl.LaidOutTensor(only_slice)
+                self._copy_master_to_slices = mesh_impl.copies_nothing
+                self._copy_slices_to_master = mesh_impl.copies_nothing
+                return
             with tf.variable_scope(
                 tf.get_variable_scope(),
                 initializer=tf.zeros_initializer(),
@@ -67,8 +76,13 @@ class PlacementMeshImpl(mtf.placement_mesh_impl.PlacementMeshImpl):
             ):
                 super().__init__(variable, mesh_impl)
 
+    @functools.cached_property
+    def copies_nothing(self) -> tf.Operation:
+        """The copy between masters and slices that are the same variables."""
+        return tf.no_op("copies_nothing")
+
     def slicewise(self, fn, *inputs):
-        """As in the parent; casts read through an identity (change 1)."""
+        """As in the parent; a cast reads a variable once (change 1)."""
         if fn is tf.cast:
             fn = _read_once
         return super().slicewise(fn, *inputs)
@@ -98,7 +112,9 @@ def _read_once(
 ) -> tf.Tensor | RowPartitionedTensor:
     if isinstance(x, RowPartitionedVariable):
         return x.read().cast(dtype) if x.dtype != dtype else x.read()
-    return tf.cast(tf.identity(x), dtype)
+    if hasattr(x, "handle"):
+        x = tf.raw_ops.ReadVariableOp(resource=x.handle, dtype=x.dtype)
+    return tf.cast(x, dtype)
 
 
 def matrix_product(equation: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor | None:
