@@ -14,7 +14,6 @@ from decoupled.configs.corpora import (
     VocabularySettings,
 )
 from decoupled.configs.data import (
-    EVERY_LANGUAGE,
     MaskingConfig,
     SamplingConfig,
     VocabularyConfig,

@@ -8,12 +8,9 @@ from decoupled.configs.checks import (
     check_positive,
     check_rates,
     configurable,
-    where,
 )
 from decoupled.core.errors import UserError
 
-# Stands for the languages that a setting does not name.
-EVERY_LANGUAGE = "*"
 # SentencePiece 0.2.3 refuses more threads, and less coverage.
 MAX_TRAINING_THREADS, MIN_COVERAGE = 1024, 0.98
 
@@ -71,64 +68,29 @@ class SamplingConfig(Settings):
     weights: None, or language -> its share, e.g. {"en": 0.2}, instead of the smoothed
       one; the other languages divide the rest by alpha. If all languages are named,
       only the ratios matter. 0 leaves a language out.
-    min_epochs, max_epochs: how often the text of a language is seen in a phase, at
-      least and at most. None, a number for all languages, or language -> number, e.g.
-      {"*": 20, "en": 2}, where "*" stands for every language that is not named. The
-      limits are applied after alpha and weights; the share that a language gains or
-      loses is divided among the others.
     """
 
     # Paper A.7 for RemBERT's pre-training. That vocabularies are sampled alike is ours,
     # because BERT does it so.
     alpha: float = 0.5
     weights: dict | None = None
-    min_epochs: float | dict | None = None
-    max_epochs: float | dict | None = None
 
     def _check(self):
         if not 0 <= self.alpha <= 1:
             raise UserError(f"SamplingConfig.alpha: {self.alpha} is not in [0, 1]")
-        for name in ("weights", "min_epochs", "max_epochs"):
-            _check_by_language(self, name, getattr(self, name))
-        if EVERY_LANGUAGE in (self.weights or {}):
+        if self.weights is None:
+            return
+        if not self.weights or not all(isinstance(name, str) for name in self.weights):
             raise UserError(
-                f"SamplingConfig.weights: {EVERY_LANGUAGE!r} is no language; those not "
-                "named divide what is left"
+                f"SamplingConfig.weights: {self.weights!r} is not language -> number; "
+                "use None for no setting"
             )
-        for language in self._named():
-            self._check_language(language)
-
-    @property
-    def limits_epochs(self) -> bool:
-        """Whether shares depend on the length of the run."""
-        return self.min_epochs is not None or self.max_epochs is not None
-
-    def epochs_of(self, language: str) -> tuple[float, float]:
-        """The fewest and the most epochs of a language in a phase."""
-        least = _by_language(self.min_epochs, language)
-        most = _by_language(self.max_epochs, language)
-        return 0.0 if least is None else least, math.inf if most is None else most
-
-    def _named(self):
-        settings = (self.weights, self.min_epochs, self.max_epochs)
-        named = {
-            name for values in settings if isinstance(values, dict) for name in values
-        }
-        return sorted({EVERY_LANGUAGE, *named})
-
-    def _check_language(self, language):
-        least, most = self.epochs_of(language)
-        if least > most:
-            raise UserError(
-                f"SamplingConfig.min_epochs: {least:g} is more than max_epochs = "
-                f"{most:g} for {language!r}"
-            )
-        named = isinstance(self.min_epochs, dict) and self.min_epochs.get(language)
-        if named and (self.weights or {}).get(language) == 0:
-            raise UserError(
-                f"SamplingConfig.min_epochs: {least:g} for {language!r}, which weights "
-                "leaves out"
-            )
+        for language, value in self.weights.items():
+            if type(value) not in (int, float) or not 0 <= value < math.inf:
+                raise UserError(
+                    f"SamplingConfig.weights: {value!r} for {language!r} is not a "
+                    "finite number of at least 0"
+                )
 
 
 @configurable()
@@ -171,26 +133,4 @@ class VocabularyConfig(Settings):
             raise UserError(
                 f"VocabularyConfig.num_threads: {self.num_threads} is more than "
                 f"{MAX_TRAINING_THREADS}"
-            )
-
-
-def _by_language(values, language):
-    if isinstance(values, dict):
-        return values.get(language, values.get(EVERY_LANGUAGE))
-    return values
-
-
-def _check_by_language(config, name, values):
-    """Refuses anything but None, a number >= 0, or language -> such numbers."""
-    entries = values if isinstance(values, dict) else {EVERY_LANGUAGE: values or 0}
-    if not entries or not all(isinstance(language, str) for language in entries):
-        raise UserError(
-            f"{where(config, name)}: {values!r} is not language -> number; use None "
-            "for no setting"
-        )
-    for language, value in entries.items():
-        if type(value) not in (int, float) or not 0 <= value < math.inf:
-            raise UserError(
-                f"{where(config, name)}: {value!r} for {language!r} is not a finite "
-                "number of at least 0"
             )

@@ -17,6 +17,10 @@ class Removed(NamedTuple):
 _NO_MESH = "the serving encoder runs in one process; remove it and all of MeshConfig"
 _PACKED = "batches of fine-tuning are always packed; remove it"
 _NO_BOOKS = "no task is made of Bible verses any more; remove it"
+_NO_LIMITS = (
+    "the shares of languages do not depend on the length of a run; "
+    "SamplingConfig.weights sets them"
+)
 _CLUSTER = (
     "with --accelerator, the flags --coordinator, --processes and --process say which "
     "processes train together"
@@ -31,6 +35,8 @@ REMOVED = {
     ("OptimizerConfig", "name"): Removed(
         "every model is trained with AdamW; remove it", ("adamw",)
     ),
+    ("SamplingConfig", "min_epochs"): Removed(_NO_LIMITS, (None,)),
+    ("SamplingConfig", "max_epochs"): Removed(_NO_LIMITS, (None,)),
     ("TrainingConfig", "softmax_block_size"): Removed(
         "logits are always computed as a whole; to save memory, split the vocabulary "
         "over the mesh (layout_rules), or set recompute_layers",

@@ -1,7 +1,7 @@
-"""How often each language is drawn: shares, limits, samples, and a table of them.
+"""How often each language is drawn: shares, samples, and a table of them.
 
 Source: paper A.7 (alpha 0.5, for RemBERT), after multilingual BERT and XLM. This module
-adds weights and limits on epochs; `SamplingConfig` explains them.
+adds weights; `SamplingConfig` explains them.
 """
 
 import math
@@ -9,12 +9,10 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from decoupled.configs import EVERY_LANGUAGE, SamplingConfig
+from decoupled.configs import SamplingConfig
 from decoupled.core import console
 from decoupled.core.errors import UserError
 
-# Tolerance for rounding errors in sums of shares.
-_TOLERANCE = 1e-9
 # A table of more languages than this shows the largest and the smallest of them.
 _LARGEST, _SMALLEST = 8, 4
 
@@ -34,70 +32,25 @@ def language_probabilities(counts: Mapping[str, int], alpha: float) -> dict[str,
     return {language: weight / norm for language, weight in weights.items()}
 
 
-def bounded_shares(
-    shares: Mapping[str, float], lower: Mapping[str, float], upper: Mapping[str, float]
-) -> dict[str, float]:
-    """The given shares, moved into bounds with as little change of ratios as possible.
-
-    Each result is clip(scale * share, lower, upper), with the scale that makes the sum
-    1 (water-filling). So languages that are not at a bound keep their ratios, and
-    shares within their bounds stay as they are.
-
-    Args:
-      shares: language -> share, not negative, sum 1.
-      lower, upper: language -> bounds of its share, 0 <= lower <= upper <= infinity.
-        They allow shares that sum to 1.
-    """
-    if all(lower[name] <= shares[name] <= upper[name] for name in shares):
-        return dict(shares)
-
-    def scaled(scale: float) -> dict[str, float]:
-        # A share of 0 is moved to its lower bound (0 * infinity would be NaN).
-        return {
-            name: min(max(scale * share, lower[name]), upper[name])
-            if share
-            else lower[name]
-            for name, share in shares.items()
-        }
-
-    return scaled(_last_scale(lambda scale: sum(scaled(scale).values()) <= 1))
-
-
-def _last_scale(holds: Callable[[float], bool]) -> float:
-    """The largest scale for which `holds`; it holds from 0 up to some scale."""
-    low, high = 0.0, 1.0
-    while holds(high):
-        if math.isinf(high):
-            return high
-        low, high = high, 2 * high
-    while low < (middle := (low + high) / 2) < high:
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
-
-
 def language_shares(
-    sentences: Mapping[str, int],
-    sampling: SamplingConfig,
-    epoch: Mapping[str, int],
-    total: int,
-    unit: str,
+    sentences: Mapping[str, int], sampling: SamplingConfig
 ) -> dict[str, float]:
     """The share of each language among the draws; see `SamplingConfig`.
 
-    Args:
-      sentences: language -> the counts that alpha smooths; 0 gives a share of 0.
-      epoch: language -> the number of draws that make one epoch of its text.
-      total: the number of draws of the run.
+    sentences: language -> the counts that alpha smooths; 0 gives a share of 0.
 
-    Raises UserError for unknown languages, and for limits that cannot be met.
+    Raises UserError for weights that do not fit the languages.
     """
-    _check_names(sentences, sampling)
-    shares = _weighted(language_probabilities(sentences, sampling.alpha), sampling)
-    if not sampling.limits_epochs:
-        return shares
-    lower, upper = _bounds(shares, sampling, epoch, total)
-    _check_bounds(lower, upper, total, unit)
-    return bounded_shares(shares, lower, upper)
+    for name, weight in (sampling.weights or {}).items():
+        if name not in sentences:
+            known = ", ".join(sorted(sentences)[:8])
+            raise UserError(
+                f"SamplingConfig.weights: no language {name!r} in the data, which "
+                f"have {known}{', ...' if len(sentences) > 8 else ''}"
+            )
+        if weight and not sentences[name]:
+            raise UserError(f"SamplingConfig.weights: {name!r} has no text to draw")
+    return _weighted(language_probabilities(sentences, sampling.alpha), sampling)
 
 
 def _weighted(shares: Mapping[str, float], sampling: SamplingConfig):
@@ -126,51 +79,6 @@ def _weighted(shares: Mapping[str, float], sampling: SamplingConfig):
     }
 
 
-def _check_names(sentences: Mapping[str, int], sampling: SamplingConfig) -> None:
-    for field in ("weights", "min_epochs", "max_epochs"):
-        values = getattr(sampling, field)
-        for name, value in values.items() if isinstance(values, dict) else ():
-            if name not in sentences and name != EVERY_LANGUAGE:
-                known = ", ".join(sorted(sentences)[:8])
-                raise UserError(
-                    f"SamplingConfig.{field}: no language {name!r} in the data, which "
-                    f"have {known}{', ...' if len(sentences) > 8 else ''}"
-                )
-            if value and not sentences.get(name, 1):
-                raise UserError(f"SamplingConfig.{field}: {name!r} has no text to draw")
-
-
-def _bounds(
-    shares: Mapping[str, float],
-    sampling: SamplingConfig,
-    epoch: Mapping[str, int],
-    total: int,
-) -> tuple[dict[str, float], dict[str, float]]:
-    """The limits on epochs as limits on shares; 0 for languages that are not drawn."""
-    lower, upper = {}, {}
-    for name, share in shares.items():
-        least, most = sampling.epochs_of(name)
-        lower[name] = least * epoch[name] / total if share else 0.0
-        upper[name] = most * epoch[name] / total if share else 0.0
-    return lower, upper
-
-
-def _check_bounds(
-    lower: Mapping[str, float], upper: Mapping[str, float], total: int, unit: str
-) -> None:
-    least, most = sum(lower.values()), sum(upper.values())
-    if least > 1 + _TOLERANCE:
-        raise UserError(
-            f"SamplingConfig.min_epochs: the minima need {least * total:,.0f} {unit} "
-            f"and there are {total:,} to draw; lower them or draw more"
-        )
-    if most < 1 - _TOLERANCE:
-        raise UserError(
-            f"SamplingConfig.max_epochs: the maxima allow {most * total:,.0f} {unit} "
-            f"and there are {total:,} to draw; raise them or draw fewer"
-        )
-
-
 def sample_sizes(
     counts: Mapping[str, int],
     sampling: SamplingConfig,
@@ -187,26 +95,16 @@ def sample_sizes(
     Raises:
       UserError: as `language_shares`.
     """
-    total = min(sum(counts.values()), max_sentences, _most_sentences(counts, sampling))
-    while True:
-        shares = language_shares(counts, sampling, counts, total, "sentences")
-        if math.isinf(max_bytes):
-            break
+    total = min(sum(counts.values()), max_sentences)
+    shares = language_shares(counts, sampling)
+    if not math.isinf(max_bytes):
         size = total * sum(shares[name] * sentence_bytes[name] for name in shares)
-        if size <= max_bytes or total == 1:
-            break
-        total = max(1, min(total - 1, math.floor(total * max_bytes / size)))
+        if size > max_bytes:
+            total = max(1, math.floor(total * max_bytes / size))
     return {
         name: max(1, round(total * share)) if share else 0
         for name, share in shares.items()
     }
-
-
-def _most_sentences(counts: Mapping[str, int], sampling: SamplingConfig) -> float:
-    weights = sampling.weights or {}
-    drawn = [name for name in counts if counts[name] and weights.get(name) != 0]
-    most = sum(sampling.epochs_of(name)[1] * counts[name] for name in drawn)
-    return most if math.isinf(most) else max(1, math.floor(most))
 
 
 def draw_sample(
@@ -260,7 +158,11 @@ def language_rows(
     epoch: Mapping[str, int],
     total: int,
 ) -> list[LanguageRow]:
-    """A row per language, most sentences first; arguments as of `language_shares`."""
+    """A row per language, most sentences first.
+
+    epoch: language -> the number of draws that make one epoch of its text.
+    total: the number of draws.
+    """
     everything = sum(sentences.values())
     rows = [
         LanguageRow(

@@ -33,20 +33,17 @@ def pretraining_input_fn(
     vocabulary: Vocabulary,
     seed: int,
     start_step: int,
-    train_steps: int,
 ) -> InputFn:
     """Training batches from step `start_step` on, without end.
 
     Step s has the sequences [s * batch_size, (s + 1) * batch_size) of the stream of
     `seed`, whatever `start_step` is: a resumed run gets the data of an uninterrupted
     one. Except for the counting of draws (`SequenceOrder.counts_before`), the time to
-    the first batch does not grow with `start_step`. Limits on epochs refer to
-    `train_steps`.
+    the first batch does not grow with `start_step`.
     """
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary.path)
     batch_size, length = config.training.batch_size, config.masking.sequence_length
-    sequences_drawn = train_steps * batch_size
-    order = SequenceOrder(manifest, config.sampling, seed, length, sequences_drawn)
+    order = SequenceOrder(manifest, config.sampling, seed, length)
     words = word_tables(vocabulary) if config.whole_words else None
 
     @without_autograph

@@ -78,8 +78,6 @@ def language_key(language: str) -> int:
 class SequenceOrder:
     """The order of the training stream: a pure function of the seed.
 
-    Limits on epochs refer to `sequences`, those of the whole run.
-
     languages: those that are drawn, sorted; a language's number is its index here.
     thresholds: int64 [languages]; a draw d in [0, 2**32) belongs to the first language
       whose threshold is above d. No language's interval is empty.
@@ -91,10 +89,9 @@ class SequenceOrder:
         sampling: SamplingConfig,
         seed: int,
         sequence_length: int,
-        sequences: int,
     ):
         train = manifest.splits.get(TRAIN, {})
-        shares = _shares(manifest, sampling, sequence_length, sequences)
+        shares = _shares(manifest, sampling)
         self.languages = tuple(sorted(name for name in train if shares.get(name)))
         self.seed = seed
         self.entries = [train[name] for name in self.languages]
@@ -157,35 +154,27 @@ def sampling_rows(
     sequences: int,
 ) -> list[LanguageRow]:
     """The effect of language sampling on a run of `sequences`, a row per language."""
-    shares = _shares(manifest, sampling, sequence_length, sequences)
+    train = manifest.splits.get(TRAIN, {})
+    epoch = {
+        name: int(chunk_counts(entry, sequence_length).sum())
+        for name, entry in train.items()
+    }
     return language_rows(
-        _sentences(manifest),
-        shares,
-        _epochs(manifest, sequence_length),
-        sequences,
+        _sentences(manifest), _shares(manifest, sampling), epoch, sequences
     )
 
 
-def _shares(manifest, sampling, sequence_length, sequences) -> dict[str, float]:
+def _shares(manifest, sampling) -> dict[str, float]:
     sentences = _sentences(manifest)
     if not any(sentences.values()):
         raise UserError(f"{manifest.folder}: no text to train on in any language")
-    epoch = _epochs(manifest, sequence_length)
-    return language_shares(sentences, sampling, epoch, sequences, "sequences")
+    return language_shares(sentences, sampling)
 
 
 def _sentences(manifest) -> dict[str, int]:
     train = manifest.splits.get(TRAIN, {})
     return {
         name: train[name].sentences if train[name].records else 0
-        for name in sorted(train)
-    }
-
-
-def _epochs(manifest, sequence_length) -> dict[str, int]:
-    train = manifest.splits.get(TRAIN, {})
-    return {
-        name: int(chunk_counts(train[name], sequence_length).sum())
         for name in sorted(train)
     }
 

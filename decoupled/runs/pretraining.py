@@ -112,7 +112,6 @@ def _input_fn_from(plan, phase, graph, step):
         plan.vocabulary,
         stream_seed(config.training.seed, phase.number),
         step - phase.first,
-        phase.last - phase.first,
     )
 
 

@@ -201,7 +201,6 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
             "masking": vars(config.masking)
             | ({"whole_words": True} if config.whole_words else {}),
             "sampling": vars(config.sampling),
-            "sequences": _sequences(last),
             "batch_size": config.training.batch_size,
             "seed": config.training.seed,
             # Only another one, so that runs from before this setting can be resumed.
@@ -233,7 +232,6 @@ def _describe_phase(phase):
         "steps": phase.last - phase.first,
         "masking": vars(phase.config.masking),
         "sampling": vars(phase.config.sampling),
-        "sequences": _sequences(phase),
         "batch_size": phase.config.training.batch_size,
     }
 
@@ -352,8 +350,3 @@ def _sampling_rows(phase, manifest) -> list[LanguageRow]:
     config = phase.config
     length = config.masking.sequence_length
     return sampling_rows(manifest, config.sampling, length, phase.sequences)
-
-
-def _sequences(phase) -> int | None:
-    """How many a phase draws, if their order depends on it, else None."""
-    return phase.sequences if phase.config.sampling.limits_epochs else None

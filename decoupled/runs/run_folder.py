@@ -54,7 +54,10 @@ _GONE_DATA = {name: removed.without_effect for (_, name), removed in REMOVED.ite
 _GONE_DATA["pack_sequences"] = (True, False)
 _OPTIMIZER = "optimizer"
 _GONE_ENTRIES = {f"data.{name}" for name in _GONE_DATA} | {
-    f"data.{_OPTIMIZER}.{name}" for owner, name in REMOVED if owner == "OptimizerConfig"
+    f"data.{part}.{name}"
+    for part, kind in ((_OPTIMIZER, "OptimizerConfig"), ("sampling", "SamplingConfig"))
+    for owner, name in REMOVED
+    if owner == kind
 }
 # The parts of the settings of pre-training that may change at a resume.
 RESUMABLE = ("optimizer", "schedule", "training", "mesh")

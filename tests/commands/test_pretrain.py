@@ -267,10 +267,8 @@ def test_bookkeeping_may_change_in_silence(data, trained, without_training, caps
     assert capsys.readouterr().out.count(" until step ") == 1
 
 
-def test_sampling_is_shown_and_kept_with_its_limits(
-    data, tmp_path, copied_training, capsys
-):
-    weighted = SamplingConfig(0.5, {"sw": 0.25}, None, {"sw": 2.0})
+def test_sampling_is_shown_and_kept(data, tmp_path, copied_training, capsys):
+    weighted = SamplingConfig(0.5, {"sw": 0.25})
     settings = config(sampling=weighted, schedule=schedule(train_steps=2))
     run_pretraining(settings, *data, str(tmp_path / "run"), "train")
     printed = capsys.readouterr().out
@@ -282,22 +280,25 @@ def test_sampling_is_shown_and_kept_with_its_limits(
     pieces = chunk_counts(entry, MASKING.sequence_length).sum()
     drawn = 0.25 * 2 * settings.training.batch_size
     assert kept["sw"]["epochs"] == pytest.approx(drawn / pieces, abs=1e-6)
-    # Limits on epochs belong to the length of the run.
-    longer = dataclasses.replace(settings, schedule=schedule(train_steps=4))
-    with pytest.raises(UserError, match=r"data\.sequences is \d+, not \d+"):
-        run_pretraining(longer, *data, str(tmp_path / "run"), "train")
 
 
 def test_a_folder_of_before_goes_on_with_alpha_alone(data, trained, capsys):
     path = trained / "config.json"
     saved = json.loads(path.read_text())
-    # So it was written when alpha was the only setting.
-    saved["data"]["sampling"] = {"alpha": 0.5}
-    del saved["data"]["sequences"]
-    path.write_text(json.dumps(saved))
     settings = config(schedule=schedule(train_steps=2))
-    run_pretraining(settings, *data, str(trained), "train")
-    assert "complete at step 2; nothing to train" in capsys.readouterr().out
+    # When alpha was the only setting, and when epochs could be limited.
+    for sampling, more in (
+        ({}, {}),
+        ({"min_epochs": None, "max_epochs": None}, {"sequences": None}),
+    ):
+        saved["data"] |= {"sampling": {"alpha": 0.5, **sampling}, **more}
+        path.write_text(json.dumps(saved))
+        run_pretraining(settings, *data, str(trained), "train")
+        assert "complete at step 2; nothing to train" in capsys.readouterr().out
+    saved["data"]["sampling"]["max_epochs"] = {"sw": 2.0}
+    path.write_text(json.dumps(saved))
+    with pytest.raises(UserError, match="max_epochs is .*, which only the version"):
+        run_pretraining(settings, *data, str(trained), "train")
 
 
 def test_initial_weights_of_a_model_that_computes_something_else_are_refused(
@@ -722,10 +723,6 @@ def test_evaluation_has_the_length_of_the_phase_that_was_left(data, phased, tmp_
         ),
         ({"objective": "rtd"}, "pretrain.objective: 'rtd' is none of mlm"),
         ({"sampling": SamplingConfig(0.5, {"xx": 0.1})}, "no language 'xx'"),
-        (
-            {"sampling": SamplingConfig(max_epochs=0.001)},
-            "max_epochs: the maxima allow",
-        ),
         (
             {"mesh": MeshConfig("m:2", "batch:m;vocab:m")},
             "rules vocab:m and batch:m split rows",

@@ -16,7 +16,7 @@ from tests.refusals import refusal
 # What a bad value is added to: fields without a default, and what makes a value bad.
 BASE = {
     configs.ModelConfig: dict(coupled=False, input_embedding_size=128),
-    configs.SamplingConfig: dict(weights={"en": 0.2}, max_epochs={"*": 10, "en": 2.5}),
+    configs.SamplingConfig: dict(weights={"en": 0.2}),
     configs.PhaseConfig: dict(steps=10, batch_size=8),
     configs.OwnTaskConfig: dict(
         name="reviews",
@@ -55,7 +55,7 @@ MAY_BE_0 = {
     configs.ModelConfig: "hidden_dropout attention_dropout",
     configs.MeshConfig: "stack_mib",
     configs.MaskingConfig: "mask_token_rate random_token_rate",
-    configs.SamplingConfig: "alpha min_epochs max_epochs",
+    configs.SamplingConfig: "alpha",
     configs.ParallelTextConfig: "dev_share test_share seed",
     configs.OptimizerConfig: "weight_decay beta1 beta2 clip_norm",
     configs.ScheduleConfig: "warmup_steps final_share",
@@ -92,9 +92,15 @@ BAD = {
     ),
     configs.SamplingConfig: dict(
         alpha=[1.5],
-        weights=[{}, {1: 0.5}, {"en": -0.5}, {"en": "much"}, {"*": 0.5}],
-        min_epochs=[True, 20.0, {"en": 3}],
-        max_epochs=[math.inf, {"en": None}],
+        weights=[
+            {},
+            {1: 0.5},
+            {"en": -0.5},
+            {"en": "much"},
+            {"en": True},
+            {"en": None},
+            {"en": math.inf},
+        ],
     ),
     configs.VocabularyConfig: dict(character_coverage=[0.97, 1.01], num_threads=[1025]),
     configs.ParallelTextConfig: dict(test_share=[0.96], group=["("]),
@@ -155,11 +161,6 @@ KINDS = [
 ]
 # Values that are refused together, and what the message names.
 BAD_TOGETHER = [
-    (
-        configs.SamplingConfig,
-        dict(weights={"sw": 0}, min_epochs={"sw": 1}),
-        "min_epochs",
-    ),
     (
         configs.CorpusSettings,
         dict(language_column="a", language_values={"pt": ["por"]}),
@@ -248,14 +249,6 @@ def test_a_saved_model_may_have_a_setting_that_is_gone_if_it_was_off():
         f"ModelConfig.{gone} was removed, and this model has 128; only the version "
         "that trained it can read it"
     )
-
-
-def test_epochs_of_a_language():
-    some = made(configs.SamplingConfig)
-    assert [some.epochs_of(name) for name in ("en", "sw")] == [(0, 2.5), (0, 10)]
-    limited = configs.SamplingConfig(min_epochs=1, max_epochs={"en": 3})
-    assert limited.epochs_of("sw") == (1, math.inf)
-    assert not configs.SamplingConfig(weights={"en": 1}).limits_epochs
 
 
 def shown(field):

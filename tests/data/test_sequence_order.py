@@ -35,7 +35,7 @@ def test_chunks_of_a_shard_follow_from_the_manifest(manifest):
 
 
 def test_counts_before_are_those_of_the_draws(manifest):
-    order = SequenceOrder(manifest, SAMPLING, 3, 16, 1000)
+    order = SequenceOrder(manifest, SAMPLING, 3, 16)
     drawn = order.draw(0, 600_000)
     for end in (0, 1, 1000, 600_000):
         expected = np.bincount(drawn[:end], minlength=3)
@@ -45,7 +45,7 @@ def test_counts_before_are_those_of_the_draws(manifest):
 
 def test_languages_are_drawn_by_smoothed_shares(manifest):
     # sqrt(.9), sqrt(.01), sqrt(.09) are .9487, .1, .3; their sum is 1.3487.
-    order = SequenceOrder(manifest, SAMPLING, 1, 16, 1000)
+    order = SequenceOrder(manifest, SAMPLING, 1, 16)
     assert order.languages == ("en", "sw", "tr")
     np.testing.assert_allclose(
         order.probabilities, [0.70342, 0.07415, 0.22244], atol=1e-5
@@ -59,34 +59,25 @@ def test_languages_are_drawn_by_smoothed_shares(manifest):
 def test_alpha_alone_gives_the_stream_of_before(manifest):
     # Drawn when alpha was the only setting: runs of that time go on with the same text.
     expected = [0, 2, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 2]
-    for sequences in (10, 10**9):
-        order = SequenceOrder(manifest, SAMPLING, 3, 16, sequences)
-        assert order.draw(0, 20).tolist() == expected
-        assert order.thresholds.tolist() == [3021141988, 3339598315, 4294967296]
-
-
-def test_limits_on_epochs_hold_in_the_stream(manifest):
-    # One sequence is all of sw, 3 of tr and 9 of en.
-    config = replace(SAMPLING, max_epochs={"sw": 10, "tr": 20})
-    order = SequenceOrder(manifest, config, 1, 16, 1000)
-    np.testing.assert_allclose(order.probabilities, [0.93, 0.01, 0.06])
-    assert abs(order.counts_before(1000) - [930, 10, 60]).max() < 25
+    order = SequenceOrder(manifest, SAMPLING, 3, 16)
+    assert order.draw(0, 20).tolist() == expected
+    assert order.thresholds.tolist() == [3021141988, 3339598315, 4294967296]
 
 
 def test_a_language_of_weight_zero_is_never_drawn(manifest):
-    order = SequenceOrder(manifest, replace(SAMPLING, weights={"en": 0}), 1, 16, 1000)
+    order = SequenceOrder(manifest, replace(SAMPLING, weights={"en": 0}), 1, 16)
     assert order.languages == ("sw", "tr")
 
 
 def test_a_rare_language_keeps_its_chance(tmp_path):
     train = {name: TRAIN[name] for name in ("en", "sw")}
     manifest = make_records(tmp_path, train, sentences={"en": 10**12, "sw": 1})
-    order = SequenceOrder(manifest, replace(SAMPLING, alpha=1.0), 1, 16, 1000)
+    order = SequenceOrder(manifest, replace(SAMPLING, alpha=1.0), 1, 16)
     assert order.thresholds.tolist() == [2**32 - 1, 2**32]
 
 
 def test_position_counts_epochs_shards_and_chunks(manifest):
-    order = SequenceOrder(manifest, SAMPLING, 3, 16, 1000)
+    order = SequenceOrder(manifest, SAMPLING, 3, 16)
     counts = order.counts[0]
     assert counts.tolist() == [4, 4, 1]
     visited = []
@@ -104,7 +95,7 @@ def test_position_counts_epochs_shards_and_chunks(manifest):
 
 def test_the_order_of_a_language_does_not_depend_on_the_others(manifest, tmp_path):
     alone = make_records(tmp_path / "alone", {"en": TRAIN["en"]})
-    first, second = (SequenceOrder(m, SAMPLING, 3, 16, 1000) for m in (manifest, alone))
+    first, second = (SequenceOrder(m, SAMPLING, 3, 16) for m in (manifest, alone))
     for epoch in range(5):
         assert list(first.shard_order(0, epoch)) == list(second.shard_order(0, epoch))
 
@@ -123,4 +114,4 @@ def test_rows_of_the_sampling_table(manifest):
 
 def test_no_text_at_all_is_refused(tmp_path):
     with pytest.raises(UserError, match="no text to train on in any language"):
-        SequenceOrder(make_records(tmp_path, {"en": []}), SAMPLING, 1, 16, 1000)
+        SequenceOrder(make_records(tmp_path, {"en": []}), SAMPLING, 1, 16)

@@ -74,7 +74,7 @@ def manifest(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def order(manifest):
-    return SequenceOrder(manifest, SAMPLING, 7, 8, 1000)
+    return SequenceOrder(manifest, SAMPLING, 7, 8)
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def test_an_epoch_has_each_token_once_before_any_repeats(order, rows):
 
 def test_another_seed_gives_another_order(manifest, order):
     """Of languages, and of the shards of each."""
-    other = SequenceOrder(manifest, SAMPLING, 8, 8, 1000)
+    other = SequenceOrder(manifest, SAMPLING, 8, 8)
     assert not np.array_equal(other.draw(0, 40), order.draw(0, 40))
     shards, others = (
         [list(each.shard_order(0, epoch)) for epoch in range(9)]
@@ -113,7 +113,7 @@ def test_another_seed_gives_another_order(manifest, order):
 
 def test_a_late_start_reads_only_the_shards_it_needs(tmp_path):
     manifest = make_folder(tmp_path)
-    order = SequenceOrder(manifest, SAMPLING, 7, 8, 1000)
+    order = SequenceOrder(manifest, SAMPLING, 7, 8)
     first = 10**6
     epoch, rank, _ = order.position(0, order.counts_before(first)[0])
     assert epoch > 10**4

@@ -101,6 +101,7 @@ def test_used_text_builds_the_same_configuration(write):
     [
         (configs.PretrainConfig, "TrainingConfig.softmax_block_size = 0"),
         (configs.PretrainConfig, "ModelConfig.output_embedding_rank = 0"),
+        (configs.PretrainConfig, "SamplingConfig.max_epochs = None"),
         (configs.FinetuneConfig, "OptimizerConfig.name = 'adamw'"),
         (configs.FinetuneConfig, "TrainingConfig.label_smoothing = 0.0"),
         (configs.FinetuneConfig, "FinetuningConfig.pack_sequences = True"),

@@ -240,8 +240,8 @@ def test_each_start_is_recorded_under_the_next_number(run, tmp_path):
     first = run(*arguments, "--gin_param=SamplingConfig.alpha = 0.1")
     second = run(*arguments, "--gin_bindings=SamplingConfig.alpha = 0.2")
     assert (first.returncode, second.returncode) == (0, 0), second.stderr
-    assert first.stdout.startswith("SamplingConfig(alpha=0.1, weights=None,")
-    assert second.stdout.startswith("SamplingConfig(alpha=0.2, weights=None,")
+    assert first.stdout.startswith("SamplingConfig(alpha=0.1, weights=None)")
+    assert second.stdout.startswith("SamplingConfig(alpha=0.2, weights=None)")
     assert second.stderr == ""
     assert sorted(path.name for path in folder.iterdir()) == [
         "command.1",
