@@ -437,6 +437,9 @@ def _tokenizer_config(vocabulary, model, special):
     elif _is_like_xlm_r(vocabulary):
         kind = {"tokenizer_class": "XLMRobertaTokenizer"}
         inputs = ["input_ids", "attention_mask"]
+    if not vocabulary.pairs.fit(model):
+        # All tokens then have the only type that the model has.
+        inputs = ["input_ids", "attention_mask"]
     return {
         **kind,
         "model_max_length": model.max_positions,

@@ -209,6 +209,14 @@ def test_xlm_r_comes_and_goes_with_two_more_positions(tmp_path):
         write(tmp_path / "tanh", pieces, **sizes, activation="gelu_tanh")
 
 
+def test_a_model_of_one_type_gets_no_types_of_pairs(tmp_path, vocabulary):
+    """transformers would look for the embedding of type 1."""
+    for types, inputs in ((1, []), (2, ["token_type_ids"])):
+        hf = write(tmp_path / str(types), vocabulary, **COUPLED, type_vocab_size=types)
+        given = json.loads((hf / "tokenizer_config.json").read_text())
+        assert given["model_input_names"] == ["input_ids", *inputs, "attention_mask"]
+
+
 def test_parameters_are_counted_as_converted(tmp_path, vocabulary):
     """Of the converted model: its own rows, and what is initialised."""
     target = write(tmp_path, vocabulary, **COUPLED)
