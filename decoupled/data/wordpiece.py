@@ -76,6 +76,16 @@ def vanishes(text: str, rules: TextRules) -> np.ndarray:
     return table.codes[table.page_of[points // _PAGE] * _PAGE + points % _PAGE] == 2
 
 
+def stands_alone(character: str, rules: TextRules) -> bool:
+    """Whether a character becomes a word of its own, as punctuation does."""
+    table = characters(*rules[:3])
+    page, place = divmod(ord(character), _PAGE)
+    code = table.codes[table.page_of[page] * _PAGE + place]
+    return code == 1 or (
+        code >= _FIRST_CODE and table.kinds[table.starts[code]] == _ALONE
+    )
+
+
 class WordPieceTokenizer(tf.Module):
     """Strings -> ragged int32 ids, as the tokenizers of tensorflow_text.
 

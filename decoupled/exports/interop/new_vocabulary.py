@@ -9,14 +9,17 @@ With another vocabulary, each new piece gets the row of the same piece, or else 
 of the rows of the old pieces into which its text is cut (Tai et al. 2020, exBERT;
 Hewitt 2021). Input embedding, output embedding and output bias are treated alike. The
 two vocabularies may be of different kinds: "▁the" begins a word, as "the" does among
-WordPieces, and "ing" continues one, as "##ing" does.
+WordPieces, and "ing" continues one, as "##ing" does. Among WordPieces, punctuation and
+Chinese characters are words of their own, so that "," and "▁," are both ",".
+
+If pairs of texts need more types than the model has, the last type is repeated.
 """
 
 import collections
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,8 +34,10 @@ from decoupled.data.vocabulary import (
     WORDPIECE,
     SentencePiece,
     Vocabulary,
+    WordPiece,
     open_vocabulary,
 )
+from decoupled.data.wordpiece import stands_alone
 from decoupled.exports.interop.conversion import (
     Contents,
     kept_data,
@@ -148,6 +153,7 @@ def matching_rows(old: Vocabulary, new: Vocabulary) -> NewRows:
         (new.sep_id, old.sep_id), (new.mask_id, old.mask_id),
     ]  # fmt: skip
     by_role = dict(roles)
+    alone = _words_of_their_own(old, new)
     special = set(old.special_ids) | {old.unk_id}
     ordinary = [index for index in range(old.size) if index not in special]
     sources: list[list[int]] = []
@@ -155,14 +161,18 @@ def matching_rows(old: Vocabulary, new: Vocabulary) -> NewRows:
     for index in range(new.size):
         piece = new.id_to_piece(index)
         text, begins = _text(new, piece)
-        name = _name(old, text, begins)
-        if _BYTE.fullmatch(piece) and old.id_to_piece(old.piece_to_id(piece)) == piece:
-            name = piece
-        same = old.piece_to_id(name)
+        equal = [piece] if _BYTE.fullmatch(piece) else []
+        if alone(text):
+            equal += [text, MARK + text]
+            # Where a text begins with it, nothing comes before.
+            begins = old.kind == WORDPIECE
+        else:
+            equal.append(_name(old, text, begins))
+        same = [i for i in map(old.piece_to_id, equal) if old.id_to_piece(i) in equal]
         if index in by_role:
             sources.append([by_role[index]])
-        elif old.id_to_piece(same) == name:
-            sources.append([same])
+        elif same:
+            sources.append(same[:1])
         else:
             sources.append([])
             others.append((index, text.replace(MARK, " "), begins))
@@ -173,6 +183,15 @@ def matching_rows(old: Vocabulary, new: Vocabulary) -> NewRows:
         says_nothing = known == [old.blank_id] and text.strip()
         sources[index] = ordinary if says_nothing or not known else known
     return NewRows(sources, new.size - len(others))
+
+
+def _words_of_their_own(old: Vocabulary, new: Vocabulary) -> Callable[[str], bool]:
+    """Whether a text begins with what is a word of its own in the one vocabulary of
+    WordPieces, if the other has none."""
+    rules = [each.rules for each in (old, new) if isinstance(each, WordPiece)]
+    if len(rules) != 1:
+        return lambda text: False
+    return lambda text: bool(text) and stands_alone(text[0], rules[0])
 
 
 def _text(vocabulary: Vocabulary, piece: str) -> tuple[str, bool]:
@@ -224,7 +243,13 @@ def mean_rows(table: np.ndarray, rows: NewRows) -> np.ndarray:
 def _convert(
     model: Model, new: Vocabulary, rows: NewRows, folder: str
 ) -> dict[str, Any]:
-    config = dataclasses.replace(model.config, vocab_size=new.size)
+    types = model.config.type_vocab_size
+    if model.vocabulary.pairs.fit(model.config):
+        types = max(types, new.pairs.second_type + 1)
+    more_types = types - model.config.type_vocab_size
+    config = dataclasses.replace(
+        model.config, vocab_size=new.size, type_vocab_size=types
+    )
     declared = names.declare(model.config, names.MASKED_LM)
     with_rows = {
         name for name, variable in declared.items() if variable.dims[0].name == "vocab"
@@ -232,10 +257,14 @@ def _convert(
 
     def value_of(name: str) -> np.ndarray | tf.Tensor:
         value = model.weights.read_tensor(name)
+        if name == names.TYPE_EMBEDDINGS and more_types:
+            value = np.asarray(value)
+            return np.concatenate([value, *[value[-1:]] * more_types])
         return mean_rows(np.asarray(value), rows) if name in with_rows else value
 
     shapes = {name: model.weights.shapes[name] for name in model.weights}
     shapes |= {name: (new.size, *shapes[name][1:]) for name in with_rows & {*shapes}}
+    shapes[names.TYPE_EMBEDDINGS] = (types, *shapes[names.TYPE_EMBEDDINGS][1:])
     task = model.description.task
     about = {
         "encoder_only": names.OUTPUT_BIAS not in shapes and task is None,
@@ -245,6 +274,7 @@ def _convert(
             "copied": rows.copied,
             "mean_of_others": len(rows.sources) - rows.copied,
         },
+        **({"repeated_types": more_types} if more_types else {}),
     }
     return write_converted_folder(
         folder,

@@ -31,7 +31,7 @@ from tests.exports.models import (
     write_model_dir,
 )
 from tests.exports.reference import Reference
-from tests.vocabularies import train_vocabulary
+from tests.vocabularies import train_vocabulary, xlm_r_folder
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +53,11 @@ def big(tmp_path_factory):
     return make_vocabulary(folder / "sentencepiece.model")
 
 
-def write_model(folder, vocabulary, coupled=False, labels=(), data=None):
+def write_model(folder, vocabulary, coupled=False, labels=(), data=None, types=2):
     width = {"output_embedding_size": 8, "input_embedding_size": 8} if coupled else {}
-    config = model_config(vocab_size=vocabulary.size, coupled=coupled, **width)
+    config = model_config(
+        vocab_size=vocabulary.size, coupled=coupled, type_vocab_size=types, **width
+    )
     weights = (
         finetuned_weights(config, len(labels)) if labels else pretrained_weights(config)
     )
@@ -289,6 +291,43 @@ def test_parts_of_a_new_wordpiece_begin_or_continue_a_word():
     # A piece without any known part gets the mean of all.
     assert rows.sources[5:] == [[5, 7], [6, 7], [5], [5, 6, 7]]
     assert rows.copied == 5
+
+
+def test_what_is_a_word_of_its_own_keeps_its_row(tmp_path):
+    """Text reaches "," and "中" of WordPieces, and never "##," or "##中"."""
+    text = "the cat, the dog. 我是中国人。"
+    letters = sorted({*text} - {" "})
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    pieces = [*special, *letters, *(f"##{letter}" for letter in letters)]
+    words = WordPiece("x", make_wordpieces(pieces, TextRules(True, True)))
+    path = train_vocabulary(tmp_path / "s.model", [text] * 9, vocab_size=40)
+    sentence_pieces = open_vocabulary(path)
+    for old, new in ((words, sentence_pieces), (sentence_pieces, words)):
+        sources = matching_rows(old, new).sources
+        rows_of_text = {*old.encode(text)}
+        for letter in ",.中国人我是。":
+            index = new.piece_to_id(letter)
+            if index != new.unk_id:
+                [source] = sources[index]
+                assert source in rows_of_text
+                assert old.id_to_piece(source).removeprefix("▁") == letter
+
+
+def test_pairs_get_the_type_that_they_need(tmp_path, big, texts):
+    """XLM-R has one type for both texts; these pieces give the second text type 1."""
+    pieces = open_vocabulary(str(xlm_r_folder(tmp_path / "pieces", texts)))
+    source = write_model(tmp_path / "source", pieces, types=1)
+    target = str(tmp_path / "target")
+    report = replace_vocabulary(source, None, target, big.path)
+    assert report["repeated_types"] == 1
+    old, new = (open_model(folder) for folder in (source, target))
+    assert new.config.type_vocab_size == 2
+    [row] = old.weights[names.TYPE_EMBEDDINGS]
+    np.testing.assert_array_equal(new.weights[names.TYPE_EMBEDDINGS], [row, row])
+    # A model that never had types for pairs gets none.
+    single = write_model(tmp_path / "single", big, types=1)
+    again = replace_vocabulary(single, None, str(tmp_path / "again"), big.path)
+    assert "repeated_types" not in again
 
 
 def test_means_of_vectors_and_tables():
