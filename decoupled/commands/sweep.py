@@ -91,8 +91,11 @@ def _run():
         )
     config, rows, jobs = _prepare()
     complete = complete_jobs(jobs)
-    _check_tasks([job for job in jobs if job not in complete])
-    describe(options.sweep_dir, config.sweep, config.scale, options.scale, rows, jobs)
+    waiting = [job for job in jobs if job not in complete]
+    _check_tasks(waiting)
+    describe(
+        options.sweep_dir, config.sweep, config.scale, options.scale, rows, waiting
+    )
     accelerator = options.accelerator
     # A process that JAX runs in must not be forked.
     command = accelerator and functools.partial(job_command, accelerator=accelerator)

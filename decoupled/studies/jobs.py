@@ -22,9 +22,11 @@ one number and the depths by another, the same for all models.
 
 import dataclasses
 import itertools
+import json
 import math
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -75,6 +77,7 @@ RESULT_FILES = {
 _PATH = re.compile(r"--(sentences|records_dir|corpus_dir|data_dir)=")
 _OF_THE_MODEL = "ModelConfig."
 _STEPS = "ScheduleConfig.train_steps"
+_SEED = "TrainingConfig.seed"
 # How a step is computed. A sweep may go on on other devices.
 _LAYOUT = {
     "MeshConfig.mesh_shape",
@@ -302,24 +305,37 @@ class Job(NamedTuple):
         return {"files": hashes}
 
     def conflicts(self) -> list[str]:
-        """Settings with which the folder's checkpoint was trained, and this job is not.
+        """Settings with which the folder's checkpoints were trained, and this job is
+        not.
 
-        `pretrain` would go on with it: it does not bind a folder to settings that may
-        change at a resume, such as the learning rate. More steps continue a run here,
-        too.
+        The commands would go on with them: they do not bind a folder to settings that
+        may change at a resume, such as the learning rate of pre-training. More steps
+        continue a run here, too.
         """
-        if self.kind != PRETRAINING:
+        if self.kind not in _ROOTS:
             return []
-        settings = run_folder.resumable_settings(self._config(), run_folder.RESUMABLE)
+        folders, names = [self.folder], run_folder.RESUMABLE
+        if self.kind == FINETUNING:
+            # A grid has several runs, each with a seed of its own.
+            pattern = run_folder.RUN.format("*", "*")
+            folders += gfile.glob(f"{self.folder}/", pattern)
+            names = ("training", "mesh")
+        trained = [
+            entry
+            for folder in folders
+            for entry in run_folder.trained_settings(folder, _saved_step(folder))
+        ]
+        if not trained:
+            return []
+        settings = run_folder.resumable_settings(self._config(), names)
         optimizer = configs.OptimizerConfig.gin_name
-        trained = run_folder.trained_settings(self.folder, self._saved_step())
         return list(
             dict.fromkeys(
                 f"{name} = {value!r}"
                 for entry in trained
                 for name, value in entry["settings"].items()
                 if (
-                    name in settings.keys() - _LAYOUT
+                    name in settings.keys() - _LAYOUT - {_SEED}
                     and value != settings[name]
                     and not (name == _STEPS and value < settings[name])
                 )
@@ -332,21 +348,19 @@ class Job(NamedTuple):
         """Whether the job, if it runs, leaves something else than is in its folder."""
         if self.kind != PRETRAINING:
             return not self.has_settings()
-        return self._saved_step() < self._config().schedule.train_steps
+        return _saved_step(self.folder) < self._config().schedule.train_steps
 
     def _config(self):
+        task, tasks = None, ()
+        if self.kind == FINETUNING:
+            [task], tasks = self.values("task"), TASKS
         return gin_files.configure(
-            PretrainConfig, self.values("gin_file"), self.values("gin_param")
+            _ROOTS[self.kind],
+            self.values("gin_file"),
+            self.values("gin_param"),
+            task=task,
+            tasks=tasks,
         )
-
-    def _saved_step(self):
-        """The step of the newest checkpoint in the folder; 0 if there is none."""
-        if not files.exists(self.folder):
-            return 0
-        # Loads TensorFlow.
-        from decoupled.training.checkpoints import checkpoint_step, latest_complete
-
-        return checkpoint_step(latest_complete(self.folder))
 
     def has_settings(self) -> bool:
         """Whether a command with these settings succeeded here, with any paths."""
@@ -378,9 +392,20 @@ class Job(NamedTuple):
             "command": self.kind,
             "arguments": list(self.arguments),
             "seconds": round(seconds, 1),
+            "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             MADE_FROM: made_from,
         }
         files.write_json(os.path.join(self.folder, RECORD), content)
+
+
+def _saved_step(folder):
+    """The step of the newest checkpoint in a folder; 0 if there is none."""
+    if not files.exists(folder):
+        return 0
+    # Loads TensorFlow.
+    from decoupled.training.checkpoints import checkpoint_step, latest_complete
+
+    return checkpoint_step(latest_complete(folder))
 
 
 def check_jobs(jobs: Sequence[Job]) -> None:
@@ -407,9 +432,24 @@ def check_jobs(jobs: Sequence[Job]) -> None:
 
 
 def complete_jobs(jobs: Sequence[Job]) -> list[Job]:
-    """The complete ones of some jobs; a file that several of them read is read once."""
+    """The complete ones of some jobs, which come after those that they need.
+
+    A file that several of them read is read once.
+    """
     seen: dict[str, str] = {}
-    return [job for job in jobs if job.is_complete(seen)]
+    incomplete: set[str] = set()
+    for job in jobs:
+        if incomplete.intersection(job.needs) or not job.is_complete(seen):
+            incomplete.add(job.name)
+    return [job for job in jobs if job.name not in incomplete]
+
+
+def record_fingerprint(folder: str) -> str | None:
+    """Of job.json, which has the moment when the job ended; None if there is none."""
+    record = read_record(folder)
+    if record is None:
+        return None
+    return files.fingerprint(json.dumps(record, sort_keys=True))
 
 
 def read_record(folder: str) -> dict[str, Any] | None:
@@ -420,11 +460,6 @@ def read_record(folder: str) -> dict[str, Any] | None:
         return None
     content = files.read_json(path)
     return content if isinstance(content, dict) else {}
-
-
-def settings_of(arguments: Sequence[str]) -> str:
-    """A fingerprint of the settings in a job's arguments, without its paths."""
-    return files.fingerprint("\n".join(sorted(_settings(arguments))))
 
 
 def _settings(arguments):
@@ -598,9 +633,13 @@ def describe(
     scale: ScaleConfig,
     scale_name: str,
     rows: Sequence[Row],
-    jobs: Sequence[Job],
+    outdated: Sequence[Job],
 ) -> None:
-    """Writes sweep.json, the facts about the sweep that tables need, to its folder."""
+    """Writes sweep.json, the facts about the sweep that tables need, to its folder.
+
+    outdated: jobs that are not complete. What their folders have now is no result of
+    this sweep, whatever becomes of them.
+    """
     content = {
         "title": sweep.title,
         "scale": scale_name,
@@ -612,6 +651,10 @@ def describe(
             "pretraining": list(sweep.pretraining),
             "finetuning": finetuning_settings(sweep),
         },
-        "jobs": {job.name: settings_of(job.arguments) for job in jobs},
+        "outdated": {
+            job.name: fingerprint
+            for job in outdated
+            if (fingerprint := record_fingerprint(job.folder))
+        },
     }
     files.write_json(os.path.join(files.make_folder(folder), DESCRIPTION), content)

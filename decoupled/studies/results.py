@@ -18,9 +18,8 @@ from decoupled.studies.jobs import (
     PRETRAINING,
     RESULT_FILES,
     Row,
-    read_record,
     read_row,
-    settings_of,
+    record_fingerprint,
 )
 from decoupled.xtreme import official
 
@@ -158,6 +157,8 @@ def read_description(sweep_dir: str) -> dict[str, Any]:
             raise TypeError("its title is no text")
         for row in described["rows"]:
             read_row(row)
+        if type(described.get("outdated", {})) is not dict:
+            raise TypeError("what is outdated is no object")
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{path}: not the description of a sweep ({files.reason(error)}); start "
@@ -237,19 +238,18 @@ def _runs(folder, described, row):
 
 
 def _complete_run(folder, described, row, task, seed):
-    """The folder of a run that has succeeded with the sweep's settings, or None."""
+    """The folder of a run that is complete as the sweep's last command has it, or None."""
     is_pretraining = task == PRETRAINING
     place = "models" if is_pretraining else f"tasks/{task}"
     name = f"{place}/{row}/seed_{seed}"
-    run, planned = os.path.join(folder, name), described.get("jobs")
+    run = os.path.join(folder, name)
     result = RESULT_FILES[PRETRAINING if is_pretraining else FINETUNING]
-    record = read_record(run)
+    record = record_fingerprint(run)
     if record is None or not files.exists(os.path.join(run, result)):
         return None
-    if isinstance(planned, dict) and name in planned:
-        if settings_of(record.get("arguments") or ()) != planned[name]:
-            return None
-    return run
+    # Earlier versions did not note what is outdated.
+    outdated = described.get("outdated", {})
+    return None if outdated.get(name) == record else run
 
 
 def _numbers(row, runs, scored_in):

@@ -22,6 +22,7 @@ from decoupled.studies.jobs import (
     make_jobs,
     make_rows,
     read_row,
+    record_fingerprint,
 )
 from decoupled.studies.results import read_description
 from decoupled.tasks.presets import INDEX, TASKS
@@ -58,13 +59,17 @@ def test_models_are_scaled_and_so_are_the_layers_that_are_kept():
 
 
 def test_the_folder_tells_tables_what_they_need(jobs, tmp_path):
-    describe(str(tmp_path), SWEEP, ScaleConfig(), "paper", ROWS, list(jobs.values()))
+    waiting = [job._replace(reads=()) for job in list(jobs.values())[:2]]
+    end_well(waiting[0])
+    describe(str(tmp_path), SWEEP, ScaleConfig(), "paper", ROWS, waiting)
     described = read_description(str(tmp_path))
     assert (described["title"], described["scale"]) == ("A table", "paper")
     assert described["divisors"]["width_divisor"] == 1
     assert described["tasks"] == ["xnli", "catalogs"] and described["seeds"] == [0, 5]
     assert [read_row(entry) for entry in described["rows"]] == ROWS
-    assert list(described["jobs"]) == list(jobs)
+    # Only what has a record could be taken for a result.
+    of_first = record_fingerprint(waiting[0].folder)
+    assert described["outdated"] == {waiting[0].name: of_first}
 
 
 def test_every_model_seed_and_task_is_a_job_after_what_it_needs(jobs):
@@ -167,6 +172,19 @@ def test_a_job_is_not_complete_once_a_file_that_it_read_has_changed(tmp_path):
         assert complete_jobs([job]) == []
         change(path)
         assert job.is_complete()
+
+
+def test_what_is_made_of_an_incomplete_model_is_not_complete(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    for folder in (first, second):
+        folder.mkdir()
+    model = Job("pretrain", "first", str(first), ("a",), ())
+    analysis = Job("analyze", "second", str(second), ("probing",), ("first",))
+    end_well(model)
+    end_well(analysis)
+    assert complete_jobs([model, analysis]) == [model, analysis]
+    other = model._replace(arguments=("b",))
+    assert analysis.is_complete() and complete_jobs([other, analysis]) == []
 
 
 def test_a_fine_tuning_is_not_complete_once_a_file_of_its_task_has_changed(tmp_path):

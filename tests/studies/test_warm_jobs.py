@@ -164,7 +164,7 @@ def test_a_broken_job_is_reported_and_tried_again_and_complete_ones_are_kept(
     assert not files.exists(os.path.join(jobs[0].folder, "command.2"))
 
     rows = [COUPLED, DECOUPLED]
-    describe(str(folder), SWEEP, ScaleConfig(1, 1, 1), "mini", rows, mended)
+    describe(str(folder), SWEEP, ScaleConfig(1, 1, 1), "mini", rows, [])
     results = read_sweeps([str(folder)])
     assert list(results.rows) == ["coupled", "e_out_128"]
     for row in results.rows:
@@ -182,6 +182,12 @@ def test_a_fine_tuning_with_other_settings_leaves_the_finished_one(forked):
     assert failure.reason == f"code 2; remove {longer.folder} to begin anew"
     assert "data.num_epochs is 1.0, not 2.0" in failure.last_line
     assert finished.is_complete() and not longer.is_complete()
+    # The command itself would go on in another precision.
+    setting = "--gin_param=MeshConfig.activation_dtype = 'bfloat16'"
+    rounded = finished._replace(arguments=(*finished.arguments, setting))
+    [failure] = JobRunner([model, rounded], 1).run()
+    assert failure.reason.endswith("with MeshConfig.activation_dtype = 'float32'")
+    assert finished.is_complete()
 
 
 @pytest.mark.slow
