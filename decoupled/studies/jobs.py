@@ -305,8 +305,7 @@ class Job(NamedTuple):
         return {"files": hashes}
 
     def conflicts(self) -> list[str]:
-        """Settings with which the folder's checkpoints were trained, and this job is
-        not.
+        """Settings of training that differ from those of the folder's checkpoints.
 
         The commands would go on with them: they do not bind a folder to settings that
         may change at a resume, such as the learning rate of pre-training. More steps

@@ -238,7 +238,7 @@ def _runs(folder, described, row):
 
 
 def _complete_run(folder, described, row, task, seed):
-    """The folder of a run that is complete as the sweep's last command has it, or None."""
+    """The folder of a run that is complete for the sweep's last command, or None."""
     is_pretraining = task == PRETRAINING
     place = "models" if is_pretraining else f"tasks/{task}"
     name = f"{place}/{row}/seed_{seed}"
