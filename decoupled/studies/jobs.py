@@ -261,6 +261,20 @@ class Job(NamedTuple):
             differences.append(f"{self.result} is gone")
         return differences + self._changes_of_task(seen)
 
+    def used_another(self, need: "Job") -> bool:
+        """Whether the recorded job read other files in the folder of a job than it has
+        now. Where that folder was moved, nobody can tell."""
+        saved = (read_record(self.folder) or {}).get(MADE_FROM)
+        saved = saved.get("files") if isinstance(saved, dict) else None
+        if not isinstance(saved, dict):
+            return False
+        folder = f"{need.folder}/"
+        before, now = (
+            {name: of for name, of in hashes.items() if name.startswith(folder)}
+            for hashes in (saved, self.made_from()["files"])
+        )
+        return bool(before) and before != now
+
     def _changes_of_task(self, seen):
         if self.kind != FINETUNING or not files.exists(self.result):
             return []

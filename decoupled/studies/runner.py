@@ -65,16 +65,6 @@ def show_failures(failures: Sequence[Failure], count: int) -> None:
     )
 
 
-def _move_outdated(job: Job, outdated: set[str]) -> None:
-    """Renames the folder of a job whose needs are made anew, as for more steps.
-
-    Its command would refuse this folder, or reuse the outdated results.
-    """
-    anew = [name for name in job.needs if name in outdated]
-    if anew and (aside := job.move_outdated()):
-        console.say(f"{job.name}: {anew[0]} is made anew; moved to {aside}")
-
-
 def _refusal(job: Job) -> Failure | None:
     """Why a job cannot go on in its folder."""
     try:
@@ -113,6 +103,8 @@ class JobRunner:
         # The record and the starts that their folders had before.
         self._history: dict[str, tuple[dict[str, Any] | None, list[str]]] = {}
         self._seconds: dict[str, list[float]] = {}
+        # Jobs that leave something else than was in their folders, as for more steps.
+        self._anew: set[str] = set()
         # The name of the signal that ends the sweep.
         self._signal = ""
 
@@ -130,9 +122,8 @@ class JobRunner:
 
     def _run(self):
         complete, failures, waiting = set(), {}, []
-        outdated, seen = set(), {}
+        seen = {}
         for job in self._jobs:
-            _move_outdated(job, outdated)
             # A job whose needs have changed is run again.
             if job.is_complete(seen) and complete.issuperset(job.needs):
                 complete.add(job.name)
@@ -141,7 +132,7 @@ class JobRunner:
             else:
                 waiting.append(job)
                 if job.makes_anew():
-                    outdated.add(job.name)
+                    self._anew.add(job.name)
                 if changed := job.changes(seen):
                     console.say(f"{job.name}: run again: {in_words(changed)}")
         if complete:
@@ -170,6 +161,7 @@ class JobRunner:
         return left
 
     def _launch(self, job):
+        self._move_outdated(job)
         if job.kind == CONVERT and files.exists(job.model_dir):
             # It writes a new folder.
             console.say(f"{job.name}: run again; moved to {job.move_outdated()}")
@@ -186,6 +178,19 @@ class JobRunner:
         command = self._command and self._command(job)
         process = start_job(job, self._cores[place], command)
         self._running[job.name] = (process, time.monotonic(), place)
+
+    def _move_outdated(self, job):
+        """Renames the folder of a job whose needs were made anew.
+
+        Its command would refuse this folder, or reuse the outdated results.
+        """
+        needs = [need for need in self._jobs if need.name in job.needs]
+        for need in needs:
+            if need.name in self._anew or job.used_another(need):
+                if aside := job.move_outdated():
+                    console.say(f"{job.name}: {need.name} is new; moved to {aside}")
+                self._anew.add(job.name)
+                return
 
     def _collect(self, complete, failures, waiting):
         jobs = {job.name: job for job in self._jobs}

@@ -14,7 +14,7 @@ from decoupled.configs import PretrainConfig, ScheduleConfig
 from decoupled.core.errors import Terminated
 from decoupled.runs.run_folder import RESUMABLE, note_settings, resumable_settings
 from decoupled.studies import runner
-from decoupled.studies.jobs import Job
+from decoupled.studies.jobs import Job, complete_jobs
 from decoupled.studies.runner import JobRunner, job_command, shares_of_cores
 from decoupled.training.checkpoint_files import CheckpointWriter
 from decoupled.training.checkpoints import write_list
@@ -87,7 +87,7 @@ def test_what_needs_another_result_is_run_again(make):
     failures, lines = run([first._replace(arguments=("", steps)), second])
     assert failures == [] and "start first" in lines and "start second" in lines
     aside = f"{second.folder}.replaced.1"
-    assert f"second: first is made anew; moved to {aside}" in lines
+    assert f"second: first is new; moved to {aside}" in lines
     # The model goes on in its folder; what was made of the old one does not.
     assert [starts(job) for job in (first, second)] == [2, 1]
     assert starts(second._replace(folder=aside)) == 1
@@ -104,10 +104,36 @@ def test_a_kill_before_the_second_leaves_nothing_of_the_earlier_model(make):
     )
     with pytest.raises(Terminated):
         run([longer, second])
-    assert not second.is_complete()
+    assert complete_jobs([longer, second]) == []
     longer = longer._replace(arguments=("", *longer.arguments[1:]))
     assert run([longer, second])[0] == []
     assert starts(second) == 1
+
+
+def test_a_model_that_is_refused_leaves_what_was_made_of_the_earlier_one(make):
+    first, second = make("first"), make("second", "", ["first"])
+    run([first, second])
+    steps = "--gin_param=ScheduleConfig.train_steps = 20"
+    refused = first._replace(arguments=("raise SystemExit(2)", steps))
+    failures, lines = run([refused, second])
+    assert [failure.name for failure in failures] == ["first", "second"]
+    assert not any("moved" in line for line in lines)
+    assert run([first, second])[1] == ["2 of 2 jobs complete already"]
+
+
+def test_a_kill_between_a_new_model_and_what_needs_it_is_made_good(make):
+    """The record of the second job names the files of the earlier model."""
+    first, second = make("first"), make("second", "", ["first"])
+    second = second._replace(reads=(first.folder,))
+    run([first])
+    save(first, 10)
+    run([first, second])
+    # The model went on, and its job is complete.
+    save(first, 20)
+    failures, lines = run([first, second])
+    assert failures == []
+    assert f"second: first is new; moved to {second.folder}.replaced.1" in lines
+    assert run([first, second])[1] == ["2 of 2 jobs complete already"]
 
 
 def test_a_job_runs_again_where_a_file_that_it_read_has_changed(make, tmp_path):
