@@ -29,10 +29,10 @@ import sys
 
 from absl import flags
 
-from decoupled.configs import FinetuneConfig, SweepRoot
+from decoupled.configs import SweepRoot
 from decoupled.core import console, files, locks
 from decoupled.core.errors import Mistakes, UserError, close_names
-from decoupled.launch import gin_files, hardware_flags, start
+from decoupled.launch import hardware_flags, start
 from decoupled.studies.jobs import (
     FINETUNING,
     Inputs,
@@ -121,18 +121,12 @@ def _check_tasks(jobs):
     from decoupled.data.vocabulary import open_vocabulary
     from decoupled.runs.finetuning_plan import learning_rates
     from decoupled.runs.task_data import TaskData
-    from decoupled.tasks.presets import TASKS, make_task
+    from decoupled.tasks.presets import make_task
 
     vocabulary, mistakes = open_vocabulary(flags.FLAGS.vocabulary), Mistakes()
     for name, job in by_task.items():
         with mistakes.noted():
-            config = gin_files.configure(
-                FinetuneConfig,
-                job.values("gin_file"),
-                job.values("gin_param"),
-                task=name,
-                tasks=TASKS,
-            )
+            config = job.config()
             [data_dir] = job.values("data_dir")
             task = make_task(
                 name,

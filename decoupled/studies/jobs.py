@@ -261,9 +261,9 @@ class Job(NamedTuple):
             differences.append(f"{self.result} is gone")
         return differences + self._changes_of_task(seen)
 
-    def used_another(self, need: "Job") -> bool:
-        """Whether the recorded job read other files in the folder of a job than it has
-        now. Where that folder was moved, nobody can tell."""
+    def used_another(self, need: "Job", made_from: Mapping[str, Any]) -> bool:
+        """Whether the recorded job read other files in the folder of `need` than those
+        of `made_from`. Where that folder was moved, nobody can tell."""
         saved = (read_record(self.folder) or {}).get(MADE_FROM)
         saved = saved.get("files") if isinstance(saved, dict) else None
         if not isinstance(saved, dict):
@@ -271,7 +271,7 @@ class Job(NamedTuple):
         folder = f"{need.folder}/"
         before, now = (
             {name: of for name, of in hashes.items() if name.startswith(folder)}
-            for hashes in (saved, self.made_from()["files"])
+            for hashes in (saved, made_from["files"])
         )
         return bool(before) and before != now
 
@@ -340,7 +340,9 @@ class Job(NamedTuple):
         ]
         if not trained:
             return []
-        settings = run_folder.resumable_settings(self._config(), names)
+        settings = run_folder.resumable_settings(self.config(), names)
+        if self.kind == FINETUNING:
+            del settings[_SEED]
         optimizer = configs.OptimizerConfig.gin_name
         return list(
             dict.fromkeys(
@@ -348,7 +350,7 @@ class Job(NamedTuple):
                 for entry in trained
                 for name, value in entry["settings"].items()
                 if (
-                    name in settings.keys() - _LAYOUT - {_SEED}
+                    name in settings.keys() - _LAYOUT
                     and value != settings[name]
                     and not (name == _STEPS and value < settings[name])
                 )
@@ -361,14 +363,18 @@ class Job(NamedTuple):
         """Whether the job, if it runs, leaves something else than is in its folder."""
         if self.kind != PRETRAINING:
             return not self.has_settings()
-        return _saved_step(self.folder) < self._config().schedule.train_steps
+        return _saved_step(self.folder) < self.config().schedule.train_steps
 
-    def _config(self):
+    def config(self) -> Any:
+        """The settings of its command; None if these are flags alone."""
+        root = _ROOTS.get(self.kind) or configs.ANALYSES.get(self.arguments[0])
+        if root is None:
+            return None
         task, tasks = None, ()
         if self.kind == FINETUNING:
             [task], tasks = self.values("task"), TASKS
         return gin_files.configure(
-            _ROOTS[self.kind],
+            root,
             self.values("gin_file"),
             self.values("gin_param"),
             task=task,
@@ -429,15 +435,11 @@ def check_jobs(jobs: Sequence[Job]) -> None:
         without_seed = (param for param in params if ".seed = " not in param)
         # The first argument names the task of a fine-tuning, or the analysis.
         key = job.kind, job.arguments[0], *names, *without_seed
-        root = _ROOTS.get(job.kind) or configs.ANALYSES.get(job.arguments[0])
-        if key in seen or root is None:
+        if key in seen:
             continue
         seen.add(key)
-        task, tasks = None, ()
-        if job.kind == FINETUNING:
-            [task], tasks = job.values("task"), TASKS
         try:
-            gin_files.configure(root, names, params, task=task, tasks=tasks)
+            job.config()
         except UserError as error:
             # The user has written the setting in a gin file, and not this flag.
             problem = str(error).removeprefix("--gin_param=")

@@ -161,7 +161,8 @@ class JobRunner:
         return left
 
     def _launch(self, job):
-        self._move_outdated(job)
+        made_from = self._made_from[job.name] = job.made_from()
+        self._move_outdated(job, made_from)
         if job.kind == CONVERT and files.exists(job.model_dir):
             # It writes a new folder.
             console.say(f"{job.name}: run again; moved to {job.move_outdated()}")
@@ -171,7 +172,6 @@ class JobRunner:
         if record is not None:
             # Otherwise a report would combine this job's files with the old record.
             gfile.remove(os.path.join(job.folder, RECORD))
-        self._made_from[job.name] = job.made_from()
         console.say(f"start {job.name}")
         taken = {place for _, _, place in self._running.values()}
         place = next(n for n in range(self._parallel) if n not in taken)
@@ -179,14 +179,14 @@ class JobRunner:
         process = start_job(job, self._cores[place], command)
         self._running[job.name] = (process, time.monotonic(), place)
 
-    def _move_outdated(self, job):
+    def _move_outdated(self, job, made_from):
         """Renames the folder of a job whose needs were made anew.
 
         Its command would refuse this folder, or reuse the outdated results.
         """
         needs = [need for need in self._jobs if need.name in job.needs]
         for need in needs:
-            if need.name in self._anew or job.used_another(need):
+            if need.name in self._anew or job.used_another(need, made_from):
                 if aside := job.move_outdated():
                     console.say(f"{job.name}: {need.name} is new; moved to {aside}")
                 self._anew.add(job.name)
