@@ -71,19 +71,21 @@ def characters(lower: bool, strip_accents: bool, chinese: bool) -> Characters:
 
 def vanishes(text: str, rules: TextRules) -> np.ndarray:
     """Which characters of a text become nothing."""
-    table = characters(*rules[:3])
-    points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
-    return table.codes[table.page_of[points // _PAGE] * _PAGE + points % _PAGE] == 2
+    return _codes(text, characters(*rules[:3])) == 2
 
 
 def stands_alone(character: str, rules: TextRules) -> bool:
     """Whether a character becomes a word of its own, as punctuation does."""
     table = characters(*rules[:3])
-    page, place = divmod(ord(character), _PAGE)
-    code = table.codes[table.page_of[page] * _PAGE + place]
+    [code] = _codes(character, table)
     return code == 1 or (
         code >= _FIRST_CODE and table.kinds[table.starts[code]] == _ALONE
     )
+
+
+def _codes(text, table):
+    points = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    return table.codes[table.page_of[points // _PAGE] * _PAGE + points % _PAGE]
 
 
 class WordPieceTokenizer(tf.Module):

@@ -74,6 +74,7 @@ def test_languages_without_text_need_no_weight():
     "config, message",
     [
         (sampling(weights={"xx": 0.1}), "weights: no language 'xx' in the data"),
+        (sampling(weights={"*": 0.1}), "weights: no language '*' in the data"),
         (sampling(weights={"no": 0.1}), "weights: 'no' has no text to draw"),
         (sampling(weights=dict.fromkeys(THREE, 0)), "weights: all are 0"),
         (sampling(weights={"en": 1.0}), "leave nothing to 'sw', the first of 2"),
