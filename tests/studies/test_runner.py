@@ -399,12 +399,15 @@ def test_jobs_side_by_side_have_cores_of_their_own(make, monkeypatch):
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < 2:
         pytest.skip("one core")
-    tell = "print(*sorted(os.sched_getaffinity(0)))\n"
-    wait = "import time\nwhile not os.path.exists('../{}/starts'): time.sleep(0.01)\n"
-    jobs = [
-        make("one", wait.format("two") + tell),
-        make("two", wait.format("one") + tell),
-    ]
+    # A job has its share a moment after its start.
+    wait = (
+        "import time\nwhile not os.path.exists('../{}/starts'): time.sleep(0.01)\n"
+        "end = time.monotonic() + 60\n"
+        "while time.monotonic() < end and "
+        f"len(os.sched_getaffinity(0)) == {len(cores)}: time.sleep(0.01)\n"
+        "print(*sorted(os.sched_getaffinity(0)))\n"
+    )
+    jobs = [make("one", wait.format("two")), make("two", wait.format("one"))]
     assert run(jobs, parallel=2)[0] == []
     message = [open(f"{job.folder}/job.log").read().split() for job in jobs]
     assert [[*map(int, own)] for own in message] == [cores[::2], cores[1::2]]
