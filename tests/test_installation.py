@@ -102,11 +102,12 @@ def install_with_uv(folder, python, source, *limits):
 
 
 # How to install, the versions of Python that do, and limits beside the package's own.
+# What pip and uv do differently does not depend on the version of Python.
 ENVIRONMENTS = {
-    f"{tool}-{version}": (install, (version,))
+    f"pip-{version}": (install_with_pip, (version,))
     for version in ("3.10", "3.11", "3.12", "3.13")
-    for tool, install in (("pip", install_with_pip), ("uv", install_with_uv))
 }
+ENVIRONMENTS["uv-3.13"] = install_with_uv, ("3.13",)
 ENVIRONMENTS["pip-tensorflow-2.15"] = (
     install_with_pip,
     ("3.11", "3.10"),
