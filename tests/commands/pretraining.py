@@ -35,14 +35,14 @@ def make_records(folder):
     return str(folder / "records"), vocabulary
 
 
-def pretrain_words(data, folder, *more):
+def pretrain_words(data, folder, *more, mode="train"):
     """`decoupled pretrain` for the records and vocabulary of `data`.
 
     Args:
       more: bindings beside `PARAMS`.
     """
     return [
-        "decoupled", "pretrain", "--mode=train",
+        "decoupled", "pretrain", f"--mode={mode}",
         *(f"--gin_param={param}" for param in (*PARAMS, *more)),
         f"--records_dir={data[0]}", f"--vocabulary={data[1]}", f"--model_dir={folder}",
     ]  # fmt: skip

@@ -31,7 +31,6 @@ from decoupled.exports.interop.surgery import (
     fold,
     untie,
 )
-from decoupled.launch.start import save_start
 from decoupled.model.variables import OUTPUT_EMBEDDING, WORD_EMBEDDINGS
 from decoupled.runs import pretraining
 from decoupled.runs.pretraining_plan import held_out_counts, plan_pretraining
@@ -138,19 +137,35 @@ def assumed_predictions(monkeypatch):
     monkeypatch.setattr(pretraining, "predict", predict)
 
 
-def test_modes(data, tmp_path, capsys):
-    folder = str(tmp_path / "run")
+def pretrain(data, folder, *more, mode="train"):
+    """Runs the command in this process."""
+    _, *words = pretrain_words(data, folder, *more, mode=mode)
+    return decoupled(*words)
+
+
+STRAIGHT = (
+    f"ScheduleConfig.train_steps = {STEPS}",
+    "TrainingConfig.save_checkpoints_steps = 5",
+    f"OptimizerConfig.rates = {RATES}",
     # A seed may be as large as a clock.
-    settings = config(training=tiny_training(seed=9223372036854775000))
+    "TrainingConfig.seed = 9223372036854775000",
+)
 
-    def pretrain(mode):
-        run_pretraining(settings, *data, folder, mode, record_start=save_start)
 
-    pretrain("train_and_evaluate")
-    printed = capsys.readouterr().out
+@pytest.fixture(scope="module")
+def straight(data, tmp_path_factory):
+    """The folder of a run that nobody disturbed, and what it printed."""
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    done = pretrain(data, folder, *STRAIGHT, mode="train_and_evaluate")
+    assert done.returncode == 0, done.stderr
+    return folder, done.stdout
+
+
+def test_modes(data, straight):
+    folder, printed = straight
     assert "starting from initial weights" in printed
     assert f"held-out text at step {STEPS}" in printed
-    evaluated = json.loads((tmp_path / "run/eval.json").read_text())
+    evaluated = json.loads((folder / "eval.json").read_text())
     assert evaluated["global_step"] == STEPS
     assert set(evaluated["languages"]) == {"en", "sw"}
     loss = evaluated["all"]["masked_lm_loss"]
@@ -170,17 +185,16 @@ def test_modes(data, tmp_path, capsys):
     average = 100 * evaluated["all"]["masked_lm_accuracy"]
     assert f"masked_lm_accuracy {average:.2f}%  " in printed
 
-    pretrain("predict")
-    lines = (tmp_path / "run/predictions.jsonl").read_text().splitlines()
+    assert not pretrain(data, folder, *STRAIGHT, mode="predict").returncode
+    lines = (folder / "predictions.jsonl").read_text().splitlines()
     rows = [json.loads(line) for line in lines]
     total = sum(row["loss_sum"] for row in rows) / sum(row["weight"] for row in rows)
     assert total == pytest.approx(loss, rel=1e-6)
 
-    pretrain("train_and_evaluate")
-    printed = capsys.readouterr().out
+    printed = pretrain(data, folder, *STRAIGHT, mode="train_and_evaluate").stdout
     assert f"complete at step {STEPS}; nothing to train" in printed
     assert f"of step {STEPS} already, reused" in printed
-    names = {path.name for path in (tmp_path / "run").iterdir()}
+    names = {path.name for path in folder.iterdir()}
     assert {"command.1", "command.3", "sentencepiece.model"} <= names
 
 
@@ -198,15 +212,12 @@ def test_an_evaluation_belongs_to_its_text_settings_and_weights(
 
     assert "held-out text at step 2" in printed()
     assert f"{path}: of step 2 already, reused" in printed()
-    fewer = tiny_training(eval_sequences=1)
+    narrow, fewer = MeshConfig(slice_dtype="bfloat16"), tiny_training(eval_sequences=1)
+    other = dataclasses.replace(usual, mesh=narrow, training=fewer)
     assert (
-        f"{path}: evaluated again: TrainingConfig.eval_sequences was 0, is 1\n"
-        in printed(dataclasses.replace(usual, training=fewer))
-    )
-    assert "eval_sequences was 1, is 0\n" in printed()
-    narrow = dataclasses.replace(usual, mesh=MeshConfig(slice_dtype="bfloat16"))
-    assert "MeshConfig.slice_dtype was 'float32', is 'bfloat16'\n" in printed(narrow)
-    assert "slice_dtype was 'bfloat16', is 'float32'\n" in printed()
+        f"{path}: evaluated again: MeshConfig.slice_dtype was 'float32', is "
+        "'bfloat16', TrainingConfig.eval_sequences was 0, is 1\n"
+    ) in printed(other)
     # The documents in another order: the same size and the same time of the change.
     manifest = read_manifest(records)
     [shard] = manifest.language("eval", "sw").files
@@ -219,8 +230,8 @@ def test_an_evaluation_belongs_to_its_text_settings_and_weights(
     write_shard(records, shard.name, documents[::-1])
     os.utime(manifest.path(shard), ns=(stamp, stamp))
     assert os.path.getsize(manifest.path(shard)) == shard.bytes
-    assert f"{path}: evaluated again: {shard.name} has changed\n" in printed()
-    assert "reused" in printed()
+    assert f"{path}: evaluated again: {shard.name} has changed\n" in printed(other)
+    assert "reused" in printed(other)
 
 
 def test_training_text_in_other_shards_cannot_be_resumed(data, trained, tmp_path):
@@ -237,15 +248,16 @@ def test_training_text_in_other_shards_cannot_be_resumed(data, trained, tmp_path
     )
 
 
-def test_settings_that_change_at_a_resume_are_said(
+def test_settings_that_change_at_a_resume_are_said_but_for_bookkeeping(
     data, trained, without_training, capsys
 ):
     """`trained` was to train for two steps."""
+    others = dict(save_checkpoints_steps=7, log_steps=3, eval_batch_size=4)
     settings = config(
         mesh=MeshConfig(activation_dtype="bfloat16"),
         optimizer=adamw(weight_decay=0.5, rates=RATES),
         schedule=schedule(train_steps=4, warmup_steps=3),
-        training=tiny_training(gradient_accumulation=2),
+        training=tiny_training(gradient_accumulation=2, **others),
     )
     run_pretraining(settings, *data, str(trained), "train")
     printed = capsys.readouterr().out
@@ -260,16 +272,13 @@ def test_settings_that_change_at_a_resume_are_said(
     assert "ScheduleConfig.train_steps was 2 until step 2, is 4 from here" in lines
 
 
-def test_bookkeeping_may_change_in_silence(data, trained, without_training, capsys):
-    others = tiny_training(save_checkpoints_steps=7, log_steps=3, eval_batch_size=4)
-    settings = config(schedule=schedule(train_steps=4), training=others)
-    run_pretraining(settings, *data, str(trained), "train")
-    assert capsys.readouterr().out.count(" until step ") == 1
-
-
-def test_sampling_is_shown_and_kept(data, tmp_path, copied_training, capsys):
+def test_sampling_is_shown_and_kept_and_so_are_whole_words(
+    data, tmp_path, copied_training, capsys
+):
     weighted = SamplingConfig(0.5, {"sw": 0.25})
-    settings = config(sampling=weighted, schedule=schedule(train_steps=2))
+    settings = config(
+        sampling=weighted, schedule=schedule(train_steps=2), whole_words=True
+    )
     run_pretraining(settings, *data, str(tmp_path / "run"), "train")
     printed = capsys.readouterr().out
     assert "2 languages, alpha 0.5" in printed
@@ -280,6 +289,11 @@ def test_sampling_is_shown_and_kept(data, tmp_path, copied_training, capsys):
     pieces = chunk_counts(entry, MASKING.sequence_length).sum()
     drawn = 0.25 * 2 * settings.training.batch_size
     assert kept["sw"]["epochs"] == pytest.approx(drawn / pieces, abs=1e-6)
+    saved = json.loads((tmp_path / "run/config.json").read_text())
+    assert saved["data"]["masking"]["whole_words"] is True
+    with pytest.raises(UserError, match=r"masking.whole_words is True, not None"):
+        tokens = dataclasses.replace(settings, whole_words=False)
+        run_pretraining(tokens, *data, str(tmp_path / "run"), "train")
 
 
 def test_a_folder_of_before_goes_on_with_alpha_alone(data, trained, capsys):
@@ -385,11 +399,11 @@ def test_weights_that_are_not_finite_are_named_where_training_diverges(
         def train(self, *_, **__):
             raise Diverged("loss is nan at step 3")
 
+    monkeypatch.setattr(loop, "_estimator", lambda *_: Diverging())
     longer, message = config(schedule=schedule(4)), "output/dense/bias holds values"
     with pytest.raises(UserError, match=f"layer_0/{message}"):
         first = {"init_checkpoint": str(trained)}
         run_pretraining(longer, *data, str(tmp_path / "new"), "train", **first)
-    monkeypatch.setattr(loop, "_estimator", lambda *_: Diverging())
     with pytest.raises(UserError, match=f"model.ckpt-2: .*layer_0/{message}"):
         run_pretraining(longer, *data, str(trained), "train")
 
@@ -455,16 +469,16 @@ def test_a_run_with_a_beginning_goes_on_in_another_form(
         return capsys.readouterr().out
 
     slower = "OptimizerConfig.learning_rate was 0.01 until step 2"
+    branch = str(tmp_path / "branch")
     with monkeypatch.context() as patch:
         patch.setattr(pretraining, "train", lambda *_, **__: None)
         assert slower in go_on(narrow, narrow, BEGUN.optimizer.rates)
+        go_on(folded, branch, RATES, branch_from=f"{folded}/model.ckpt-2")
+    assert_same(checkpoint(branch), checkpoint(folded))
     printed = go_on(folded, folded, RATES)
     assert f"{folded}/model.ckpt-2 at step 2, 16 examples" in printed
     assert slower in printed
-    branch = str(tmp_path / "branch")
-    go_on(folded, branch, RATES, branch_from=f"{folded}/model.ckpt-2")
-    assert_same(checkpoint(branch), checkpoint(folded))
-    assert checkpoint(branch)["global_step"] == 3
+    assert checkpoint(folded)["global_step"] == 3
 
 
 def test_a_branch_is_what_the_trunk_would_have_become(data, trained, tmp_path, capsys):
@@ -555,27 +569,6 @@ def test_rates_of_variables_belong_to_the_run(
         run_pretraining(longer, *data, str(folder), "train")
 
 
-def test_held_out_text_is_masked_at_its_own_rate(data, tmp_path, copied_training):
-    """Training predicts 3 or 4 tokens, of whole words; evaluation 1 or 2."""
-    settings = config(
-        masking=dataclasses.replace(MASKING, masking_rate=0.4),
-        whole_words=True,
-        schedule=schedule(2, 0),
-    )
-    run_pretraining(settings, *data, str(tmp_path / "run"), "train_and_evaluate")
-    evaluated = json.loads((tmp_path / "run/eval.json").read_text())
-    counts = held_out_counts(settings, read_manifest(data[0]))
-    for language, count in counts.items():
-        predictions = evaluated["languages"][language]["predictions"]
-        # At the rate of training there would be 3 or 4 in all but the last.
-        assert count <= predictions <= 2 * count
-    saved = json.loads((tmp_path / "run/config.json").read_text())
-    assert saved["data"]["masking"]["whole_words"] is True
-    with pytest.raises(UserError, match=r"masking.whole_words is True, not None"):
-        tokens = dataclasses.replace(settings, whole_words=False)
-        run_pretraining(tokens, *data, str(tmp_path / "run"), "train")
-
-
 SHORT = PhaseConfig(
     steps=3,
     masking=dataclasses.replace(MASKING, sequence_length=8, masking_rate=0.3),
@@ -591,7 +584,7 @@ def with_phase(**changes):
 
 PHASES = config(
     schedule=schedule(6, 2),
-    training=tiny_training(save_checkpoints_steps=4),
+    training=tiny_training(save_checkpoints_steps=1, keep_checkpoint_max=9),
     earlier_phases=(SHORT,),
 )
 
@@ -630,9 +623,7 @@ def test_phases_have_data_of_their_own(data, phased, tmp_path, capsys):
         schedule=schedule(6, 2),
         masking=SHORT.masking,
         sampling=SHORT.sampling,
-        training=tiny_training(
-            batch_size=4, save_checkpoints_steps=1, keep_checkpoint_max=9
-        ),
+        training=dataclasses.replace(PHASES.training, batch_size=4),
     )
     alone = tmp_path / "alone"
     run_pretraining(settings, *data, str(alone), "train")
@@ -653,9 +644,10 @@ def test_phases_have_data_of_their_own(data, phased, tmp_path, capsys):
 def test_phases_resume_exactly_and_an_evaluation_that_was_ended_is_repeated(
     data, phased, tmp_path, assumed_predictions, monkeypatch
 ):
-    """It comes every four steps: in the second phase, and at its end."""
-    run = before_the_second_phase(phased[0], tmp_path / "run")
-    settings = dataclasses.replace(PHASES, training=tiny_training(eval_every_steps=4))
+    """It comes every five steps, in the middle of the second phase."""
+    run = stopped_at(4, phased[0], tmp_path / "run")
+    training = dataclasses.replace(PHASES.training, eval_every_steps=5)
+    settings = dataclasses.replace(PHASES, training=training)
     arguments = (settings, *data, str(run), "train_and_evaluate")
 
     def ended(*_):
@@ -665,21 +657,20 @@ def test_phases_resume_exactly_and_an_evaluation_that_was_ended_is_repeated(
         patch.setattr(pretraining, "_predictions", ended)
         with pytest.raises(Terminated):
             run_pretraining(*arguments)
-    assert checkpoint(run)["global_step"] == 4
+    assert checkpoint(run)["global_step"] == 5
+    assert_same(at_step(run, 5), at_step(phased[0], 5))
+    monkeypatch.setattr(pretraining, "train", lambda *_, **__: None)
     run_pretraining(*arguments)
-    evaluated = read_scalars(str(run / "eval"), "masked_lm_loss/sw")
-    assert set(evaluated) == {4, 6}
-    assert_same(at_step(run, 6), at_step(phased[0], 6))
+    assert set(read_scalars(str(run / "eval"), "masked_lm_loss/sw")) == {5}
 
 
-def before_the_second_phase(run, copy):
-    """A copy of the run as it was then. Each phase had saved at its end."""
+def stopped_at(step, run, copy):
+    """A copy of a run that saved every step, as it was then."""
     shutil.copytree(run, copy)
-    for step in (3, 6):
-        assert (copy / f"model.ckpt-{step}.index").exists()
-    (copy / "checkpoint").write_text('model_checkpoint_path: "model.ckpt-3"\n')
-    for path in copy.glob("model.ckpt-[46]*"):
-        path.unlink()
+    (copy / "checkpoint").write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
+    for later in range(step + 1, 7):
+        for path in copy.glob(f"model.ckpt-{later}.*"):
+            path.unlink()
     return copy
 
 
@@ -693,14 +684,16 @@ def assert_same(variables, expected):
         np.testing.assert_array_equal(variables[name], value, err_msg=name)
 
 
-def test_evaluation_has_the_length_of_the_phase_that_was_left(data, phased, tmp_path):
+def test_evaluation_has_the_length_of_the_phase_that_was_left_and_its_own_rate(
+    data, phased, tmp_path
+):
     alone = config(schedule=schedule(3, 2), masking=SHORT.masking)
-    run = before_the_second_phase(phased[0], tmp_path / "run")
+    run = stopped_at(3, phased[0], tmp_path / "run")
     run_pretraining(PHASES, *data, str(run), "eval")
     evaluated = json.loads((run / "eval.json").read_text())
     assert evaluated["global_step"] == 3
     counts = held_out_counts(alone, read_manifest(data[0]))
-    # 15% of 6 tokens is one.
+    # 15% of 6 tokens is one. At the phase's 30% there would be two in all but the last.
     predictions = {k: v["predictions"] for k, v in evaluated["languages"].items()}
     assert predictions == counts
 
@@ -773,12 +766,6 @@ def test_an_objective_is_a_class_and_its_name(
     assert saved["data"]["objective"] == "halved"
 
 
-def pretrain(data, folder, *more):
-    """Runs the command in this process."""
-    _, *words = pretrain_words(data, folder, *more)
-    return decoupled(*words)
-
-
 def signalled(number, step, *arguments):
     """The same; the signal comes once, after the first save from `step` on."""
     save, sent = Checkpoints.save, []
@@ -812,17 +799,9 @@ main()
 """
 
 
-def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
+def test_killed_and_terminated_runs_lose_nothing(data, straight, tmp_path):
     """Losses, weights and slots are those of a run that nobody disturbed."""
-    settings = (
-        f"ScheduleConfig.train_steps = {STEPS}",
-        "TrainingConfig.save_checkpoints_steps = 5",
-        f"OptimizerConfig.rates = {RATES}",
-    )
-    done = pretrain(data, tmp_path / "straight", *settings)
-    assert done.returncode == 0, done.stderr
-
-    run = data, tmp_path / "killed", *settings
+    run = data, tmp_path / "killed", *STRAIGHT
     done = run_python(KILLED, *pretrain_words(*run)[1:])
     assert done.returncode == -signal.SIGKILL, done.stderr
     done = signalled(signal.SIGTERM, 10, *run)
@@ -833,12 +812,11 @@ def test_killed_and_terminated_runs_lose_nothing(data, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "resuming from" in done.stdout
 
-    straight, killed = (
-        read_scalars(str(tmp_path / name), "loss") for name in ("straight", "killed")
-    )
-    assert sorted(straight) == list(range(1, STEPS + 1))
-    assert killed == straight
-    assert_same(checkpoint(tmp_path / "killed"), checkpoint(tmp_path / "straight"))
+    undisturbed, _ = straight
+    expected = read_scalars(str(undisturbed), "loss")
+    assert sorted(expected) == list(range(1, STEPS + 1))
+    assert read_scalars(str(tmp_path / "killed"), "loss") == expected
+    assert_same(checkpoint(tmp_path / "killed"), checkpoint(undisturbed))
 
 
 def test_evaluation_is_a_mode_of_its_own(data, two_steps, evaluated, tmp_path):
@@ -966,38 +944,23 @@ def test_every_mistake_ends_in_one_line_and_code_2(data, tmp_path):
     shutil.copytree(data[0], cut)
     shard = min((cut / "train" / "en").glob("*.tfrecord"))
     shard.write_bytes(shard.read_bytes()[:-5])
+    damaged = tmp_path / "damaged"
+    shutil.copytree(data[0], damaged)
+    for path in damaged.glob("train/*/*.tfrecord"):
+        flip_byte(path, path.stat().st_size - 6)
     a_file = tmp_path / "file"
     a_file.write_text("mine")
 
     for records, folder, message in (
         (cut, tmp_path / "cut_run", f"{shard}: truncated or corrupt ("),
         (data[0], a_file / "run", f"{a_file}/run: cannot write here"),
+        # Found when it is read, in training.
+        (damaged, tmp_path / "run", ".tfrecord: record "),
     ):
-        done = pretrain((records, data[1]), folder)
+        done = pretrain((records, data[1]), folder, f"OptimizerConfig.rates = {RATES}")
         assert done.returncode == 2, done.stderr
         assert done.stderr.count("\n") == 1, done.stderr
         assert done.stderr.startswith("decoupled pretrain: error: ")
         assert message in done.stderr
     assert a_file.read_text() == "mine"
     assert not (tmp_path / "cut_run").exists()
-
-
-def test_a_run_that_came_to_nothing_binds_nobody(data, tmp_path, request, capsys):
-    """As one with a damaged record, which training finds when it reads the file."""
-    damaged, folder = tmp_path / "damaged", tmp_path / "run"
-    shutil.copytree(data[0], damaged)
-    for shard in damaged.glob("train/*/*.tfrecord"):
-        flip_byte(shard, shard.stat().st_size - 6)
-    with pytest.raises(UserError, match="record .*truncated or corrupt"):
-        run_pretraining(config(), str(damaged), data[1], str(folder), "train")
-    assert (folder / "config.json").exists()
-
-    corrected = config(
-        training=tiny_training(batch_size=4), schedule=schedule(train_steps=2)
-    )
-    request.getfixturevalue("copied_training")
-    run_pretraining(corrected, *data, str(folder), "train")
-
-    assert f"{folder}/config.json: describes another model" in capsys.readouterr().out
-    saved = json.loads((folder / "config.json").read_text())
-    assert saved["data"]["batch_size"] == 4
