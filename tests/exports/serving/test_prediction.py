@@ -583,8 +583,10 @@ def test_an_output_that_would_replace_what_is_read_is_refused(numbers, tmp_path)
 
 
 def test_numbers_that_are_not_finite_are_refused(numbers):
-    *_, folder = numbers
-    model = open_predictor(str(folder))
-    model.model.variables[0].assign(np.nan * model.model.variables[0])
+    model = opened_once(str(numbers[-1]))
+    variable = model.model.variables[0]
+    before = variable.numpy()
+    variable.assign(np.nan * before)
     with pytest.raises(UserError, match="the model gives NaN or infinity"):
         model.predict(["a text"])
+    variable.assign(before)
