@@ -148,11 +148,6 @@ def test_sizes_that_contradict_the_checkpoint_are_refused(
     assert not (tmp_path / "converted").exists()
 
 
-def test_our_own_checkpoint_is_taken_as_it_is(tmp_path, vocabulary):
-    _, report = convert(tmp_path, vocabulary, pretrained_weights(CONFIG))
-    assert (report["renamed"], report["unused"], report["unset"]) == ({}, [], [])
-
-
 def masked_lm_shapes():
     encoder = shapes(CONFIG, NO_HEAD)
     whole = shapes(CONFIG, MASKED_LM)
