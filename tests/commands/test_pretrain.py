@@ -644,9 +644,9 @@ def test_phases_have_data_of_their_own(data, phased, tmp_path, capsys):
 def test_phases_resume_exactly_and_an_evaluation_that_was_ended_is_repeated(
     data, phased, tmp_path, assumed_predictions, monkeypatch
 ):
-    """It comes every five steps, in the middle of the second phase."""
-    run = stopped_at(4, phased[0], tmp_path / "run")
-    training = dataclasses.replace(PHASES.training, eval_every_steps=5)
+    """It comes every four steps: in the second phase, and at its end."""
+    run = stopped_at(3, phased[0], tmp_path / "run")
+    training = dataclasses.replace(PHASES.training, eval_every_steps=4)
     settings = dataclasses.replace(PHASES, training=training)
     arguments = (settings, *data, str(run), "train_and_evaluate")
 
@@ -657,11 +657,11 @@ def test_phases_resume_exactly_and_an_evaluation_that_was_ended_is_repeated(
         patch.setattr(pretraining, "_predictions", ended)
         with pytest.raises(Terminated):
             run_pretraining(*arguments)
-    assert checkpoint(run)["global_step"] == 5
-    assert_same(at_step(run, 5), at_step(phased[0], 5))
-    monkeypatch.setattr(pretraining, "train", lambda *_, **__: None)
+    assert checkpoint(run)["global_step"] == 4
     run_pretraining(*arguments)
-    assert set(read_scalars(str(run / "eval"), "masked_lm_loss/sw")) == {5}
+    evaluated = read_scalars(str(run / "eval"), "masked_lm_loss/sw")
+    assert set(evaluated) == {4, 6}
+    assert_same(at_step(run, 6), at_step(phased[0], 6))
 
 
 def stopped_at(step, run, copy):
