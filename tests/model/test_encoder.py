@@ -1,18 +1,16 @@
-"""The encoder at some positions, and what padding may not do.
+"""What padding may not do.
 
-Self-attention: scaling, padding, heads, against numbers worked out by hand. Against
-numpy: test_gradients.py, and all layers in tests/exports/serving.
+Self-attention: padding, against numbers worked out by hand. The encoder, also at some
+positions, against the definitions: test_gradients.py, and all layers in
+tests/exports/serving.
 """
-
-import functools
 
 import numpy as np
 import pytest
 
 from decoupled.core.compat import mtf, tf
 from decoupled.model.encoder import attention, attention_bias, encode
-from decoupled.ops.gather import gather_positions
-from tests.helpers import masked_lm_features, tiny_model
+from tests.helpers import tiny_model
 from tests.model.graphs import (
     encoder_features,
     random_weights,
@@ -23,62 +21,6 @@ from tests.model.graphs import (
 def all_layers(build, tensors):
     encoded = encode(build, tensors)
     return [encoded[-1], *encoded]
-
-
-class AtSomePositions:
-    """The last layer at a few positions, and gradients of all weights."""
-
-    def __init__(self):
-        self.config = tiny_model(num_layers=2)
-        self.weights = random_weights(self.config, all_layers)
-
-    def run(self, positions_given, *mesh, **settings):
-        """positions_given: to the encoder; otherwise read from all tokens' layer."""
-        outputs = functools.partial(self._outputs, positions_given=positions_given)
-        features = masked_lm_features(batch_size=4)
-        return run_model(
-            self.config, features, outputs, self.weights, *mesh, **settings
-        )
-
-    @staticmethod
-    def _outputs(build, tensors, positions_given):
-        positions = tensors["masked_lm_positions"]
-        if positions_given:
-            encoded = encode(build, tensors, positions)
-            output = encoded[-1]
-        else:
-            encoded = encode(build, tensors)
-            output = gather_positions(encoded[-1], positions, build.dims.sequence)
-        assert len(encoded) == 2
-        variables = build.mesh.graph.trainable_variables
-        gradients = mtf.gradients(
-            [mtf.reduce_sum(mtf.square(output))], [v.value for v in variables]
-        )
-        return [encoded[0], output, *gradients]
-
-
-@pytest.fixture(scope="module")
-def at_some_positions():
-    """The model, and what all tokens' last layer holds there."""
-    model = AtSomePositions()
-    return model, model.run(False)
-
-
-@pytest.mark.parametrize(
-    "mesh, layout, recompute_layers",
-    [
-        ("all:1", "", False),
-        ("m:2", "heads:m;intermediate:m", True),
-        pytest.param("m:2", "hidden:m", False, marks=pytest.mark.slow),
-    ],
-)
-def test_the_last_layer_at_some_positions(
-    at_some_positions, mesh, layout, recompute_layers
-):
-    model, expected = at_some_positions
-    result = model.run(True, mesh, layout, recompute_layers=recompute_layers)
-    for value, by_gather in zip(result, expected, strict=True):
-        np.testing.assert_allclose(value, by_gather, rtol=1e-4, atol=1e-4)
 
 
 def test_padding_changes_nothing_but_padding():
