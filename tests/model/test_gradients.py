@@ -39,11 +39,11 @@ MODELS = {
 }
 ONE, TWO_BY_TWO = ("all:1", ""), ("d:2;m:2", "batch:d;vocab:m;heads:m;intermediate:m")
 # On one device, or split where only that model can be; all else in the longer tests.
+# Six steps of two layers are in tests/training/test_against_eager.py.
 LAYOUTS = {
     "decoupled": ("m:2", "output_embedding:m"),
     "coupled, tanh": TWO_BY_TWO,
     "no projections, relu": ONE,
-    "two layers": ONE,
 }
 OTHERS = [
     *(
@@ -52,6 +52,7 @@ OTHERS = [
         if name not in ("labels", "pooled", "output_embedding")
     ),
     ("coupled, tanh", "m:2", "input_embedding:m"),
+    ("two layers", *ONE),
     *((name, *TWO_BY_TWO) for name in ("decoupled", "two layers")),
 ]
 
