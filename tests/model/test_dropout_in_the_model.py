@@ -17,7 +17,8 @@ FEATURES = {
 }
 
 
-SEEDS = {"evaluation": None, "training": 1, "again": 1, "another seed": 2}
+# That a mask is a function of its seed is shown in tests/ops/test_dropout.py.
+SEEDS = {"evaluation": None, "training": 1, "another seed": 2}
 
 
 @pytest.mark.parametrize(
@@ -48,5 +49,4 @@ def test_each_rate_acts_in_training_only(rates, classifier):
     result = dict(zip(SEEDS, result, strict=True))
     np.testing.assert_array_equal(result["evaluation"], without)
     assert np.abs(result["training"] - without).max() > 1e-3
-    np.testing.assert_array_equal(result["again"], result["training"])
     assert (result["another seed"] != result["training"]).any()
