@@ -1,7 +1,5 @@
 """The schedule, what is decayed, clipping, and single updates against NumPy."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -28,7 +26,8 @@ DECAYS = {
 @pytest.mark.parametrize(
     "decay, decay_steps, final_share, warmup_steps",
     [
-        *itertools.product(DECAYS, [None, 30], [0.0, 0.1], [20]),
+        *((decay, None, 0.0, 20) for decay in DECAYS),
+        *((decay, 30, 0.1, 20) for decay in DECAYS),
         ("linear", None, 0.0, 0),
         ("constant", None, 0.0, 20),
         ("constant", None, 0.0, 0),
@@ -141,7 +140,7 @@ def test_the_norm_counts_every_slice_once():
     config = adamw(clip_norm=6.5)
     expected, _ = update(config, updates=2)
 
-    for shape, layout in (("m:2", "hidden:m"), ("d:2;m:2", "hidden:m"), ("d:2", "")):
+    for shape, layout in (("d:2;m:2", "hidden:m"), ("d:2", "")):
         variables, norm = update(config, 2, shape, layout)
         assert norm == pytest.approx(13.0, rel=1e-6)
         for name in expected:
