@@ -26,18 +26,23 @@ def make_variables(partitioned, zero=False):
     return saved_variables()
 
 
-@pytest.fixture(autouse=True)
-def small_partitions(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def small_partitions():
     """Twelve, whose names are not sorted as they are: of two rows, then of one."""
-    monkeypatch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", 5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("decoupled.ops.row_partitions._PARTITION_ELEMENTS", 5)
+        yield
 
 
-@pytest.fixture(params=[True, False], ids=["from partitions", "from whole"])
-def prefix(request, tmp_path):
+@pytest.fixture(
+    scope="module", params=[True, False], ids=["from partitions", "from whole"]
+)
+def prefix(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("saved")
     with tf.Graph().as_default(), tf.Session() as session:
         make_variables(request.param)
         session.run(tf.global_variables_initializer())
-        return tf.train.Saver().save(session, str(tmp_path / "model.ckpt"))
+        return tf.train.Saver().save(session, str(folder / "model.ckpt"))
 
 
 def assert_restored(session, variables):
@@ -60,9 +65,10 @@ def reads(graph):
     )
 
 
-@pytest.mark.parametrize("sharded", [False, True])
 @pytest.mark.parametrize(
-    "partitioned", [True, False], ids=["to partitions", "to whole"]
+    "partitioned, sharded",
+    [(True, False), (True, True), (False, True)],
+    ids=["to partitions", "to partitions, sharded", "to whole, sharded"],
 )
 def test_a_saver_restores_all_variables(prefix, partitioned, sharded):
     with tf.Graph().as_default() as graph, tf.Session() as session:
@@ -74,7 +80,7 @@ def test_a_saver_restores_all_variables(prefix, partitioned, sharded):
         assert reads(graph) == [(name, "") for name in VALUES]
 
 
-def test_it_saves_what_it_restores(tmp_path):
+def test_it_saves_what_it_restores_and_what_a_checkpoint_lacks_is_an_error(tmp_path):
     with tf.Graph().as_default(), tf.Session() as session:
         variables = make_variables(True)
         session.run(tf.global_variables_initializer())
@@ -85,6 +91,14 @@ def test_it_saves_what_it_restores(tmp_path):
         )
         saver.restore(session, prefix)
         assert_restored(session, variables)
+    with tf.Graph().as_default(), tf.Session() as session:
+        make_variables(True)
+        getter = row_partitioning_getter(lambda name: True)
+        with tf.variable_scope("", use_resource=True, custom_getter=getter):
+            tf.get_variable("other", [20, 3])
+        saver = tf.train.Saver(builder=PartitionedSaverBuilder())
+        with pytest.raises(tf.errors.NotFoundError, match="other"):
+            saver.restore(session, prefix)
 
 
 @pytest.mark.parametrize("partitioned", [True, False], ids=["partitions", "whole"])
@@ -95,17 +109,3 @@ def test_variables_start_from_a_checkpoint(prefix, partitioned):
         session.run(tf.global_variables_initializer())
         assert_restored(session, variables)
         assert reads(graph) == [(name, "") for name in VALUES]
-
-
-def test_what_a_checkpoint_lacks_is_an_error(prefix):
-    with tf.Graph().as_default(), tf.Session() as session:
-        make_variables(True)
-        with tf.variable_scope(
-            "",
-            use_resource=True,
-            custom_getter=row_partitioning_getter(lambda name: True),
-        ):
-            tf.get_variable("other", [20, 3])
-        saver = tf.train.Saver(builder=PartitionedSaverBuilder())
-        with pytest.raises(tf.errors.NotFoundError, match="other"):
-            saver.restore(session, prefix)
