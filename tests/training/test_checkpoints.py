@@ -34,7 +34,7 @@ from decoupled.training.checkpoints import (
     write_list,
 )
 from tests.helpers import MASKING, masked_lm_features, schedule, tiny_model
-from tests.model.graphs import initial_weights, masked_lm_loss
+from tests.model.graphs import initial_weights
 from tests.pretrained import write_weights
 from tests.refusals import refusal
 from tests.training.runs import (
@@ -580,37 +580,55 @@ def test_slots_start_from_zero_after_an_initial_checkpoint(shallower):
     assert variables["global_step"] == 1
 
 
-def test_the_folders_own_checkpoint_comes_before_the_initial_one(pretrained, tmp_path):
-    config = graph_config(schedule=schedule(4, 0), frozen=BODY)
-    first = train_run(with_training(config, seed=9), run_spec(tmp_path))
-    spec = run_spec(tmp_path)._replace(init_checkpoint=pretrained)
+@pytest.fixture(scope="module")
+def from_seed(tmp_path_factory):
+    """Folder of a run of one step from initial weights of seed 9, and what it says.
+
+    The rate of its update is 0.
+    """
+    spec = run_spec(tmp_path_factory.mktemp("from_seed"))
+    config = graph_config(schedule=schedule(1, 1), frozen=BODY)
+    train_run(with_training(config, seed=9), spec)
+    return spec.model_dir, said(spec)
+
+
+def test_the_folders_own_checkpoint_comes_before_the_initial_one(
+    pretrained, from_seed, tmp_path
+):
+    folder = shutil.copytree(from_seed[0], tmp_path / "copy")
+    config = graph_config(schedule=schedule(1, 1), frozen=BODY)
+    first = checkpoint_values(folder)
+    spec = run_spec(folder)._replace(init_checkpoint=pretrained)
 
     again = train_run(config, spec)
-    longer = config._replace(schedule=schedule(5, 0))
-    train_run(longer, spec)
+    longer = config._replace(schedule=schedule(2, 1))
+    resumed = train_run(longer, spec)
 
     assert_equal_values(again, first)
     assert said(spec) == [
-        f"{tmp_path}: complete at step 4; nothing to train",
-        f"resuming from {tmp_path}/model.ckpt-4 at step 4, 32 examples seen",
+        f"{folder}: complete at step 1; nothing to train",
+        f"resuming from {folder}/model.ckpt-1 at step 1, 8 examples seen",
         *said(spec)[2:],
     ]
     assert not any("initialised" in line for line in said(spec))
+    for name in BODY:
+        np.testing.assert_array_equal(resumed[name], first[name], err_msg=name)
 
 
-def test_without_a_checkpoint_the_seed_decides(tmp_path):
-    spec = run_spec(tmp_path)
-    config = graph_config(schedule=schedule(1, 1), frozen=BODY)
+def test_without_a_checkpoint_the_seed_decides(from_seed):
+    folder, lines = from_seed
+    variables = checkpoint_values(folder)
 
-    variables = train_run(config, spec)
+    assert lines[0] == "starting from initial weights"
 
-    assert said(spec)[0] == "starting from initial weights"
-    # The rate of the first update is 0.
-    expected, other = (
-        initial_weights(tiny_model(), masked_lm_loss, initializer_seed=seed)
-        for seed in (config.training.seed, config.training.seed + 1)
-    )
     name = "bert/embeddings/word_embeddings"
+
+    def table(build, tensors):
+        return [build.embedding(name)]
+
+    expected, other = (
+        initial_weights(tiny_model(), table, initializer_seed=seed) for seed in (9, 10)
+    )
     np.testing.assert_array_equal(variables[name], expected[name])
     assert not np.array_equal(variables[name], other[name])
 
