@@ -14,6 +14,7 @@ from decoupled.configs import MeshConfig
 from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
+from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.program import build_program, feature_specs
 from decoupled.tasks.classification import Classification, Regression
@@ -25,7 +26,7 @@ from decoupled.training.tpu import logical_to_physical
 from decoupled.training.xla.programs import export, replica_mesh
 from tests.helpers import MASKING, masked_lm_features, tiny_model
 from tests.ops.simd_on_cpu import assign_cores
-from tests.training.runs import graph_config, head_features
+from tests.training.runs import SMALL, graph_config, head_features
 
 RULES = "batch:data;vocab:model;heads:model;intermediate:model"
 ONE_CORE = MeshConfig("data:1;model:1", RULES)
@@ -34,8 +35,13 @@ BATCH = 8
 OLDEST = tf.__version__.startswith("2.15.")
 
 
+MODEL = tiny_model(**SMALL)
+# Gradients flow through all of the model to the only variable that is trained.
+FROZEN = tuple(n for n in shapes(MODEL, MASKED_LM) if "word_embeddings" not in n)
+
+
 def step_graph(mesh, topology):
-    config = graph_config(mesh=mesh, model=tiny_model(num_layers=1))
+    config = graph_config(mesh=mesh, model=MODEL, frozen=FROZEN)
     return build_program(
         config, feature_specs(MASKING, BATCH), parse_topology(topology)
     )
@@ -56,8 +62,8 @@ def test_arguments_are_features_and_variables():
     )  # fmt: skip
     assert features["masked_lm_weights"].dtype == "float32"
     shapes = {argument.name: argument.shape for argument in step.variables}
-    assert shapes["bert/embeddings/word_embeddings_slice_0"] == [48, 8]
-    assert shapes["bert/embeddings/word_embeddings/adam_m_slice_0"] == [48, 8]
+    assert shapes["bert/embeddings/word_embeddings_slice_0"] == [48, 16]
+    assert shapes["bert/embeddings/word_embeddings/adam_m_slice_0"] == [48, 16]
     assert shapes["global_step"] == []
     assert step.cores == 1
     assert b"all-reduce" not in step.hlo
@@ -65,7 +71,7 @@ def test_arguments_are_features_and_variables():
 
 def test_a_core_of_several_has_its_slices_and_sums_over_them(eight_cores):
     shapes = {argument.name: argument.shape for argument in eight_cores.variables}
-    assert shapes["bert/embeddings/word_embeddings_slice_0"] == [24, 8]
+    assert shapes["bert/embeddings/word_embeddings_slice_0"] == [24, 16]
     assert eight_cores.cores == 8
     assert b"all-reduce" in eight_cores.hlo
     assert b"replica-id" in eight_cores.hlo
@@ -155,6 +161,10 @@ def test_no_layout_sends_float32_in_an_all_to_all(layout, name):
         model=tiny_model(num_layers=1, num_heads=8, head_size=2),
         **({"task": task} if task else {}),
     )
+    # Gradients of vectors are sums of those that other gradients are made of.
+    weights = config.network.variables.items()
+    vectors = tuple(name for name, weight in weights if len(weight.shape) == 1)
+    config = config._replace(frozen=vectors)
     assert narrowed(build_program(config, specs, tpu).graph) == []
     with tf.Graph().as_default() as graph:
         inputs = {n: tf.placeholder(s.dtype, s.shape) for n, s in specs.items()}
