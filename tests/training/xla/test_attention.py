@@ -193,7 +193,6 @@ def usual_program(name):
     changes, kernel = {
         "splash": ({}, kernels.SPLASH),
         "cudnn": ({"mesh": BFLOAT16, "model": HEAD_OF_8}, kernels.CUDNN),
-        "head of 4": ({"mesh": BFLOAT16}, kernels.CUDNN),
     }[name]
     return exported(config(**changes), kernel)
 
@@ -288,12 +287,13 @@ def test_lowered_for_gpus(monkeypatch, public, deterministic):
 
 @pytest.mark.parametrize(
     "has_cudnn, reason",
-    [(True, "The head dim must be <= 128"), (False, "cuDNN is not detected")],
+    [(True, "Unsupported dtype for inputs"), (False, "cuDNN is not detected")],
 )
 def test_what_a_kernel_refuses_is_said(has_cudnn, reason, monkeypatch):
+    """Here heads in float32."""
     if has_cudnn:
         patch_cudnn(monkeypatch)
-    module, _ = calls_of(usual_program("head of 4"))
+    module, _ = calls_of(usual_program("splash"))
     refused = kernels.replace(module, kernels.CUDNN, "cuda", True)
     assert reason in refused and in_one_line(refused) == refused
     assert kernels._calls(module) == []
