@@ -200,7 +200,14 @@ def test_a_loop_ends_that_waits_for_a_host_which_has_ended_the_run(
     assert checkpoint_names(tmp_path) == []
 
 
-@pytest.mark.parametrize("raised_first", [None, "Attempted to use a closed Session."])
+@pytest.mark.parametrize(
+    "raised_first",
+    [
+        # The end of a run without another error: also in the test above.
+        pytest.param(None, marks=pytest.mark.slow),
+        "Attempted to use a closed Session.",
+    ],
+)
 def test_a_gradient_that_is_infinite_ends_the_run_before_it_is_saved(
     raised_first, tpu, tmp_path, monkeypatch
 ):
