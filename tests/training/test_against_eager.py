@@ -79,7 +79,7 @@ def initial_weights(name):
     ],
 )
 def test_weights_and_slots_after_six_steps(name):
-    config = graph_config(**CASES[name])
+    config, start = graph_config(**CASES[name]), initial_weights(name)
     three = batches()
 
     variables, losses, norms = steps_of(name).run(STEPS)
@@ -88,7 +88,7 @@ def test_weights_and_slots_after_six_steps(name):
         config.network.model,
         config.optimizer,
         config.schedule,
-        initial_weights(name),
+        start,
         [three[step % 3] for step in range(STEPS)],
         config.frozen,
     )
@@ -102,15 +102,9 @@ def test_weights_and_slots_after_six_steps(name):
         np.testing.assert_allclose(
             variables[variable], value, rtol=1e-4, atol=floor, err_msg=variable
         )
-
-
-def test_six_steps_move_every_weight_by_far_more_than_the_tolerance():
-    case = "decoupled, two processors"
-    config, start = graph_config(**CASES[case]), initial_weights(case)
-    moved, _, _ = eager.train(
-        config.network.model, config.optimizer, config.schedule, start, batches() * 2
-    )
-    for name, value in start.items():
-        # Adam's step has the size of the rate; a key's bias has no gradient.
-        change = np.abs(moved[name] - value).max()
-        assert change > 1e-2 or "key/bias" in name, name
+    if name == "decoupled, two processors":
+        # Every weight moves by far more than the tolerance: Adam's step has the size of
+        # the rate. A key's bias has no gradient.
+        for weight, value in start.items():
+            change = np.abs(expected[weight] - value).max()
+            assert change > 1e-2 or "key/bias" in weight, weight
