@@ -65,7 +65,7 @@ DECAYED = ["kernel"]
 RATE = 0.1
 
 
-def update(config, updates=1, mesh_shape="all:1", layout="", slice_dtype=tf.float32):
+def update(config, updates, mesh_shape="all:1", layout=""):
     """Variables, slots and gradient norm after some updates with one gradient."""
     with tf.Graph().as_default():
         graph = mtf.Graph()
@@ -75,8 +75,7 @@ def update(config, updates=1, mesh_shape="all:1", layout="", slice_dtype=tf.floa
         for name, values in START.items():
             shape = mtf.Shape([mtf.Dimension("hidden", len(values))])
             start = tf.constant_initializer(values)
-            dtype = mtf.VariableDType(tf.float32, slice_dtype, tf.float32)
-            value = mtf.get_variable(mesh, name, shape, dtype, initializer=start)
+            value = mtf.get_variable(mesh, name, shape, initializer=start)
             variables.append(value.operation)
             gradient = tf.constant(GRADIENTS[name])
             gradients.append(mtf.import_tf_tensor(mesh, gradient, shape))
@@ -146,17 +145,3 @@ def test_the_norm_counts_every_slice_once():
         for name in expected:
             if "slice" not in name:
                 np.testing.assert_allclose(variables[name], expected[name], rtol=1e-6)
-
-
-def test_bfloat16_slices_are_those_of_float32_but_for_the_last_bit():
-    wide, _ = update(adamw())
-    narrow, _ = update(adamw(), slice_dtype=tf.bfloat16)
-    assert sorted(narrow) == sorted(wide)
-    for name, value in wide.items():
-        if name in START:
-            np.testing.assert_allclose(narrow[name], value, rtol=2**-7)
-            kept = narrow[name].astype(tf.bfloat16.as_numpy_dtype)
-            np.testing.assert_array_equal(kept.astype(np.float32), narrow[name])
-        else:
-            np.testing.assert_allclose(narrow[name], value, rtol=1e-6)
-    assert not np.array_equal(narrow["kernel"], wide["kernel"])
