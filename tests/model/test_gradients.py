@@ -122,7 +122,7 @@ def test_a_classifier_is_the_same_whatever_is_split(split):
         logits = sequence_logits(build, cls, 4, dropout=0.0)
         return mtf.reduce_sum(mtf.square(logits))
 
-    config = tiny_model(num_layers=1)
+    config = tiny_model(input_embedding_size=16)
     arguments = config, encoder_features(batch=4), loss, random_weights(config, loss)
     whole = loss_and_gradients(*arguments)
     check(loss_and_gradients(*arguments, "m:2", f"{split}:m"), whole)

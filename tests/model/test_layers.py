@@ -1,4 +1,4 @@
-"""Variables and the small parts: initial weights, freezing, activations, casts."""
+"""Variables and the small parts: initial weights, freezing, casts."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,6 @@ from tests.model.graphs import (
     encoder_features,
     initial_weights,
     make_builder,
-    run_model,
 )
 
 WIDE = tiny_model(hidden_size=64, num_heads=4, head_size=16, intermediate_size=512)
@@ -131,37 +130,6 @@ def test_frozen_variables_are_not_trainable(frozen, trained):
         graph = build_only(config, kernels(*names), frozen=frozen, variables=variables)
     assert {v.name for v in graph.trainable_variables} == trained
     assert {v.name for v in graph.all_variables} == {"bert/a", "bert/ab", "cls/a"}
-
-
-@pytest.mark.parametrize(
-    "name, activated",
-    [
-        # x Phi(x); Phi(1) = 0.8413447, Phi(-2) = 0.0227501
-        ("gelu", [0.8413447, -0.0455003]),
-        # 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
-        ("gelu_tanh", [0.8411920, -0.0454023]),
-        ("relu", [1.0, 0.0]),
-    ],
-)
-def test_the_configured_activation_is_taken(name, activated):
-    config = tiny_model(
-        activation=name, hidden_size=2, num_heads=1, head_size=2, intermediate_size=2
-    )
-
-    def outputs(build, tensors):
-        shape = mtf.Shape([build.dims.hidden])
-        x = mtf.import_tf_tensor(build.mesh, tf.constant([0.5, 3.0]), shape)
-        return [build.activated(x, "layer")]
-
-    weights = {
-        "layer/kernel": np.diag([1.0, -1.0]).astype(np.float32),
-        "layer/bias": np.array([0.5, 1.0], np.float32),
-    }
-    result = run_model(
-        config, encoder_features(), outputs, weights,
-        variables=layer(config, "layer", "hidden", "intermediate"),
-    )  # fmt: skip
-    np.testing.assert_allclose(result[0], activated, atol=2e-7)
 
 
 @pytest.mark.parametrize(
