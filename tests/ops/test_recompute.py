@@ -10,6 +10,7 @@ from tests.training.runs import (
     BODY,
     BOTH_AXES,
     ONE_DEVICE,
+    SMALL,
     graph_config,
     run_steps,
     with_training,
@@ -53,7 +54,7 @@ def test_tiny_numbers_stay_as_they_are():
     ids=["one", "2x2"],
 )
 def test_training_is_the_same_bit_for_bit(mesh):
-    model = tiny_model(hidden_dropout=0.1, attention_dropout=0.2)
+    model = tiny_model(hidden_dropout=0.1, attention_dropout=0.2, **SMALL)
     # Gradients flow through all of the model to its tables.
     frozen = [n for n in BODY if not n.endswith("_embeddings")]
     config = graph_config(

@@ -14,6 +14,7 @@ from tests.helpers import (
 from tests.pretrained import write_weights
 from tests.training.runs import (
     MODEL_AXIS,
+    SMALL,
     assert_equal_values,
     graph_config,
     run_spec,
@@ -21,7 +22,7 @@ from tests.training.runs import (
     train_run,
 )
 
-SHALLOW = tiny_model(num_layers=1)
+SHALLOW = tiny_model(**SMALL)
 DROPOUT = tiny_model(hidden_dropout=0.1, attention_dropout=0.1)
 
 

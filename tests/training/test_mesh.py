@@ -77,13 +77,6 @@ def test_a_rule_with_an_unknown_name_is_refused(text, problem):
     assert problem in message
 
 
-def test_a_mesh_that_fits_is_accepted():
-    check("d:2;m:4", "batch:d;vocab:m;heads:m;intermediate:m")
-    check("all:8", "batch:all")
-    check("all:1", "")
-    check("d:8;m:1", "batch:d")
-
-
 @pytest.mark.parametrize(
     ("shape", "rules", "axis", "size"),
     [
