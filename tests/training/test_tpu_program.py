@@ -16,7 +16,13 @@ from decoupled.training.loop import StepHook
 from tests.exports.models import pretrained_weights, write_checkpoint
 from tests.helpers import MASKING, constant_input_fn, masked_lm_features, tiny_model
 from tests.training.described_tpu import build
-from tests.training.runs import BODY, BUT_TABLES, graph_config, head_features
+from tests.training.runs import (
+    BODY,
+    BUT_TABLES,
+    SMALL,
+    graph_config,
+    head_features,
+)
 
 LENGTH, BATCH = MASKING.sequence_length, 8
 RULES = "batch:data;vocab:model;heads:model;intermediate:model"
@@ -42,7 +48,9 @@ def mesh(cores, slices="float32"):
 
 
 def config(cores=8, slices="float32", **changes):
-    model = tiny_model(num_layers=1, hidden_dropout=0.1, attention_dropout=0.1)
+    # Few variables; the tables differ in their shapes, and so share no stack.
+    sizes = {**SMALL, "output_embedding_size": 24}
+    model = tiny_model(hidden_dropout=0.1, attention_dropout=0.1, **sizes)
     return graph_config(**{"model": model, "mesh": mesh(cores, slices), **changes})
 
 
@@ -129,11 +137,11 @@ def test_the_registry_knows_what_xla_cannot_compile(xla):
     "mode, name",
     [
         ("train", "pretraining"),
-        ("predict", "pretraining"),
         ("predict", "tagging"),
         *(
             pytest.param(*case, marks=pytest.mark.slow)
             for case in (
+                ("predict", "pretraining"),
                 ("train", "classification"),
                 ("train", "tagging"),
                 ("train", "questions"),
