@@ -58,8 +58,10 @@ def meddling(meddle, at_step):
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
-    """The variables after 40 steps that nothing disturbed."""
-    return train_run(config(40), run_spec(tmp_path_factory.mktemp("straight")))
+    """The folder of 40 steps that nothing disturbed."""
+    folder = tmp_path_factory.mktemp("straight")
+    train_run(config(40), run_spec(folder))
+    return str(folder)
 
 
 @pytest.mark.parametrize(
@@ -116,30 +118,29 @@ def overflowing(loss):
     return mtf.sqrt(loss - loss) + 1.0
 
 
-def test_the_estimator_trains_as_bare_steps_do_and_keeps_the_scalars_of_each(tmp_path):
-    spec = run_spec(tmp_path)
-    trained = train_run(config(6), spec)
-
-    batches = [step_features(step) for step in range(6)]
-    variables, losses, norms = run_steps(config(6), 6, batches)
-    assert largest_difference(trained, variables)[0] < 1e-5
-    scalars = read_scalars(str(tmp_path), "loss")
-    assert list(scalars) == [1, 2, 3, 4, 5, 6]
+def test_the_estimator_trains_as_bare_steps_do_and_keeps_the_scalars_of_each(
+    straight, tmp_path
+):
+    batches = [step_features(step) for step in range(40)]
+    variables, losses, norms = run_steps(config(40), 40, batches)
+    assert largest_difference(checkpoint_values(straight), variables)[0] < 1e-5
+    scalars = read_scalars(straight, "loss")
+    assert list(scalars) == list(range(1, 41))
     np.testing.assert_allclose(list(scalars.values()), losses, rtol=1e-6)
-    scalars = read_scalars(str(tmp_path), "gradient_norm")
+    scalars = read_scalars(straight, "gradient_norm")
     np.testing.assert_allclose(list(scalars.values()), norms, rtol=1e-5)
-    # Warm-up over 2 updates from 0, then down over 4, from a peak of 0.01.
-    rates = [0.0, 0.005, 0.01, 0.0075, 0.005, 0.0025]
-    scalars = read_scalars(str(tmp_path), "learning_rate")
+    # Warm-up over 2 updates from 0, then down over 38, from a peak of 0.01.
+    rates = [0.0, 0.005, *(0.01 * left / 38 for left in range(38, 0, -1))]
+    scalars = read_scalars(straight, "learning_rate")
     np.testing.assert_allclose(list(scalars.values()), rates, rtol=1e-5)
-    accuracy = read_scalars(str(tmp_path), "masked_lm_accuracy_percent")
-    assert list(accuracy) == [1, 2, 3, 4, 5, 6]
+    accuracy = read_scalars(straight, "masked_lm_accuracy_percent")
+    assert list(accuracy) == list(range(1, 41))
     # 30 predictions in every batch.
     counts = 30 * np.array(list(accuracy.values())) / 100
     np.testing.assert_allclose(counts, np.rint(counts), atol=1e-4)
-    assert read_scalars(str(tmp_path), "masked_lm_loss") == {}
-    speed = read_scalars(str(tmp_path), "examples/sec")
-    steps = read_scalars(str(tmp_path), "global_step/sec")
+    assert read_scalars(straight, "masked_lm_loss") == {}
+    speed = read_scalars(straight, "examples/sec")
+    steps = read_scalars(straight, "global_step/sec")
     assert speed[6] == pytest.approx(8 * steps[6], rel=1e-5)
     assert read_scalars(str(tmp_path / "none"), "loss") == {}
 
@@ -319,7 +320,8 @@ def test_a_full_disk_costs_the_steps_since_the_checkpoint_before(straight, tmp_p
     assert saved and max(saved) < 40
     assert not any("temp" in name for name in os.listdir(spec.model_dir))
     again = run_spec(tmp_path)
-    assert_equal_values(train_run(config(40), again), straight)
+    expected = checkpoint_values(straight)
+    assert_equal_values(train_run(config(40), again), expected)
     assert f"at step {max(saved)}" in said(again)[0]
 
 
