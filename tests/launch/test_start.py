@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tests.processes import run_python
+from tests.processes import python, run_python
 
 COMMAND = '''
 """Reads nothing and writes a number.
@@ -71,24 +71,54 @@ GOOD = """
 command.size = 3
 SamplingConfig.alpha = 0.5
 """
+# Runs the command of each line in a fork, which need not import the package again.
+FORKS = """
+import json, os, runpy, sys
+import decoupled.configs
+from decoupled.launch import start
+for line in sys.stdin:
+    folder, environment, arguments = json.loads(line)
+    process = os.fork()
+    if not process:
+        os.chdir(folder)
+        os.environ.update(environment)
+        for number, name in ((1, "stdout"), (2, "stderr")):
+            os.dup2(os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+        sys.argv = ["command.py", *arguments]
+        runpy.run_path("command.py", run_name="__main__")
+    print(os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def forks():
+    """A process that has imported the package; it ends with its input."""
+    with subprocess.Popen(
+        python(FORKS),
+        env={"PYTHONPATH": ":".join(sys.path)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        yield process
 
 
 @pytest.fixture
-def run(tmp_path):
+def run(forks, tmp_path):
     """Runs the command with the given flags."""
     (tmp_path / "command.py").write_text(COMMAND)
     (tmp_path / "good.gin").write_text(GOOD)
 
     def run_command(*arguments, environment=()):
-        return subprocess.run(
-            [sys.executable, "command.py", *arguments],
-            cwd=tmp_path,
-            env={"PYTHONPATH": ":".join(sys.path), "HOME": str(tmp_path)}
-            | dict(environment),
-            capture_output=True,
-            text=True,
-            timeout=120,
+        environment = {"HOME": str(tmp_path)} | dict(environment)
+        print(
+            json.dumps([str(tmp_path), environment, arguments]),
+            file=forks.stdin,
+            flush=True,
         )
+        code = int(forks.stdout.readline())
+        printed = [(tmp_path / name).read_text() for name in ("stdout", "stderr")]
+        return subprocess.CompletedProcess(arguments, code, *printed)
 
     return run_command
 
