@@ -88,9 +88,8 @@ def report(languages):
     return {"vocab_size": 8000, "languages": languages}
 
 
-@pytest.mark.parametrize("count", [1, 50])
-def test_every_language_has_a_row(tmp_path, count):
-    names = [f"language-{index}" for index in range(count)]
+def test_every_language_has_a_row(tmp_path):
+    names = [f"language-{index}" for index in range(50)]
     languages = {name: measured(1 + index) for index, name in enumerate(names)}
     png, svg = plot_fertility(report(languages), str(tmp_path / "plot"))
     assert (png, svg) == (f"{tmp_path}/plot.png", f"{tmp_path}/plot.svg")
@@ -99,8 +98,7 @@ def test_every_language_has_a_row(tmp_path, count):
     shown = [text for text in texts(svg) if text.startswith("language-")]
     # Most tokens first.
     assert shown == names[::-1]
-    noun = "language" if count == 1 else "languages"
-    assert f"8,000 pieces, {count} {noun}" in texts(svg)
+    assert "8,000 pieces, 50 languages" in texts(svg)
 
 
 def test_languages_without_words_stand_apart(tmp_path):
@@ -114,6 +112,7 @@ def test_byte_fallback_shows_bytes_in_place_of_unknown(tmp_path):
     """Also where no language has words."""
     languages = {"ja": measured(None, unknown=0.0, byte_rate=0.02)}
     _, svg = plot_fertility(report(languages), str(tmp_path / "plot"))
+    assert "8,000 pieces, 1 language" in texts(svg)
     assert "single bytes, %" in texts(svg)
     assert "unknown tokens, %" not in texts(svg)
     assert "tokens per word" not in texts(svg)
