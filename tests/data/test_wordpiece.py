@@ -34,7 +34,12 @@ def small():
     )
 
 
-@pytest.mark.parametrize("case", CASES["settings"], ids=lambda case: str(case["rules"]))
+# Each rule with either value of each other; the graph has them all.
+@pytest.mark.parametrize(
+    "case",
+    [case for case in CASES["settings"] if sum(case["rules"]) % 2 == 0],
+    ids=lambda case: str(case["rules"]),
+)
 def test_ids_and_offsets_are_those_of_transformers(case):
     vocabulary = made(CASES["pieces"], *case["rules"])
     found = list(vocabulary.encode_with_offsets(CASES["texts"]))
