@@ -1,5 +1,7 @@
 """Shards in the graph: documents come back; a defect is named by file and record."""
 
+import functools
+
 import pytest
 
 from decoupled.core.errors import UserError
@@ -17,17 +19,25 @@ NAME = "train/en/tokens-00000-of-00001.tfrecord"
 DOCUMENTS = distinct_documents(*range(1, 21))
 
 
-def load(manifest, vocab_size=VOCABULARY.size):
+@functools.cache
+def pipeline():
+    """path, records, tokens -> the documents of a shard, in an input pipeline."""
+
+    def documents(*shard):
+        dataset = tf.data.Dataset.from_tensors(shard)
+        loaded = dataset.map(lambda *of: reading.load_shard(*of, VOCABULARY.size))
+        return loaded.get_single_element()
+
+    kinds = [tf.TensorSpec([], kind) for kind in (tf.string, tf.int64, tf.int64)]
+    return tf.function(documents, input_signature=kinds, autograph=False)
+
+
+def load(manifest):
     """The documents of the only shard, through the input pipeline."""
     shard = manifest.language("train", "en").files[0]
-
-    def ids(_):
-        return reading.load_shard(
-            manifest.path(shard), shard.records, shard.tokens, vocab_size
-        )
-
+    sizes = [tf.constant(size, tf.int64) for size in (shard.records, shard.tokens)]
     with reading.named_errors(manifest.folder):
-        return next(iter(tf.data.Dataset.range(1).map(ids))).to_list()
+        return pipeline()(tf.constant(manifest.path(shard)), *sizes).to_list()
 
 
 def test_documents_come_back(tmp_path):
