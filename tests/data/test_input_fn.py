@@ -10,7 +10,6 @@ from decoupled.data.input_fn import (
     languages_input_fn,
     pretraining_input_fn,
 )
-from decoupled.data.reading import named_errors
 from decoupled.data.sequences import SequenceOrder
 from decoupled.planning.program import feature_specs
 from tests.data.record_folders import (
@@ -191,20 +190,3 @@ def test_language_without_evaluation_text_is_refused(manifest, tmp_path):
     empty = make_records(tmp_path, {"en": [[[6]]]}, {"en": []})
     with pytest.raises(UserError, match="no text in split 'eval' of 'en'"):
         languages_input_fn(settings(), empty, VOCABULARY, ["en"])
-
-
-def test_a_bad_id_stops_a_session_with_file_and_record(tmp_path):
-    manifest = make_records(tmp_path, {"en": [[[6, 7], [8, 99_999]]]})
-    config = settings()
-    message = "tokens-00000-of-00001.tfrecord: record 1: id 99999 is outside"
-    with (
-        pytest.raises(UserError, match=message),
-        named_errors(str(tmp_path)),
-        tf.Graph().as_default(),
-        tf.compat.v1.Session() as session,
-    ):
-        dataset = pretraining_input_fn(config, manifest, VOCABULARY, 1, 0)()
-        iterator = tf.compat.v1.data.make_initializable_iterator(dataset)
-        following = iterator.get_next()
-        session.run(iterator.initializer)
-        session.run(following)
