@@ -2,8 +2,6 @@
 
 import re
 
-import pytest
-
 from tests.tpu_scripts.cloud import ACCOUNT, DATA, FINETUNE, PRETRAIN, ZONE
 
 SLICE = ("--name=n", ZONE)
@@ -111,27 +109,26 @@ def test_a_sweep_divides_its_jobs_over_slices(make_cloud):
     assert lines[2].endswith("finetune to gs://bucket/c from step 0")
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
+def test_a_job_of_a_sweep_runs_behind_the_one_it_starts_from(make_cloud):
+    sources = (
         "--init_checkpoint=gs://b/m/model.ckpt-100",
         "--branch_from=gs://b/m/",
         "--branch_from=gs://b/m/model.ckpt-100",
-    ],
-)
-def test_a_job_of_a_sweep_runs_behind_the_one_it_starts_from(make_cloud, source):
+    )
     rows = (
         f"{PRETRAIN} --model_dir=gs://b/m\n"
         f"{PRETRAIN} --model_dir=gs://b/other\n"
         f"{PRETRAIN} --model_dir=gs://b/m_2\n"
-        f"{PRETRAIN} --model_dir=gs://b/n {source}\n"
-        # Of a folder that no job writes.
-        f"{PRETRAIN} --model_dir=gs://b/k --init_checkpoint=gs://b/old/m\n"
     )
+    for number, source in enumerate(sources):
+        rows += f"{PRETRAIN} --model_dir=gs://b/n{number} {source}\n"
+    # Of a folder that no job writes.
+    rows += f"{PRETRAIN} --model_dir=gs://b/k --init_checkpoint=gs://b/old/m\n"
     finished = sweep(make_cloud(), rows, "--slices=2", "--dry-run")
     assert finished.returncode == 0, finished.stderr
     said = re.findall(r"(n-\d): job: pretrain to gs://b/(\w+) from", finished.stdout)
-    assert [folder for slice_, folder in said if slice_ == "n-0"] == ["m", "m_2", "n"]
+    first = [folder for slice_, folder in said if slice_ == "n-0"]
+    assert first == ["m", "m_2", "n0", "n1", "n2"]
     assert [folder for slice_, folder in said if slice_ == "n-1"] == ["other", "k"]
 
 
