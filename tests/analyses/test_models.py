@@ -30,7 +30,7 @@ from tests.analyses.tiny_runs import write_finetuned_run, write_run
 from tests.exports.models import random_batch
 from tests.exports.reference import Reference
 
-TEXTS = [*ENGLISH, "", *OTHERS]
+TEXTS = [*ENGLISH[:5], "", *OTHERS[:4]]
 
 
 @pytest.fixture(scope="module")
@@ -64,8 +64,7 @@ def expected_means(encoder, config):
 
 
 @pytest.mark.parametrize(
-    "length, long, special",
-    [(10, "cut", True), (8, "windows", True), (8, "windows", False)],
+    "length, long, special", [(10, "cut", True), (8, "windows", False)]
 )
 def test_vectors_are_means_over_the_tokens_of_the_last_layer(
     encoder, length, long, special
