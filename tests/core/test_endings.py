@@ -213,7 +213,7 @@ import os, signal, sys
 
 class Finder:
     def find_spec(name, path=None, target=None):
-        if name == os.environ["MOMENT"]:
+        if name in os.environ["MOMENT"].split():
             os.kill(os.getpid(), signal.SIGINT)
 
 sys.meta_path.insert(0, Finder)
@@ -245,11 +245,11 @@ def test_where_ctrl_c_is_ignored_it_stays_so(tmp_path):
     def ignore():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
-    for moment in ("decoupled.core.endings", "rich.table"):
-        words = [*STARTS[0], "parameters", "--all"]
-        done = run_interrupted(words, moment, tmp_path, preexec_fn=ignore)
-        assert (done.returncode, done.stderr) == (0, "")
-        assert "coupled" in done.stdout
+    words = [*STARTS[0], "parameters", "--all"]
+    both = "decoupled.core.endings rich.table"
+    done = run_interrupted(words, both, tmp_path, preexec_fn=ignore)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "coupled" in done.stdout
 
 
 def test_a_lock_is_released_if_ctrl_c_comes_in_an_import(tmp_path):
