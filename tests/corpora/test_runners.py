@@ -241,11 +241,12 @@ def test_a_cluster_of_beam_gets_the_same_units(tmp_path):
     runner = Runner("PortableRunner", 0, options)
     before = logging.root.manager.disable
     try:
-        job, results = run(tmp_path, units(), runner)
         with pytest.raises(UserError, match="^e.bz2: truncated at byte 7; what else"):
-            run(tmp_path, [ToyUnit("e", "input")], runner)
+            run(tmp_path, [*units(), ToyUnit("e", "input")], runner)
     finally:
         service.stop()
+    # Nothing is done again here.
+    job, results = run(tmp_path, units())
     assert [result["letters"] for result in results] == [1, 2, 3, 4]
     assert job.begun() == [*NAMES, "e"]
     assert logging.root.manager.disable == before
