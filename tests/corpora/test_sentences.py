@@ -11,6 +11,7 @@ from decoupled.corpora.sentences import clean_sentences, split_sentences
 from decoupled.corpora.wikipedia.dump import read_articles
 from decoupled.corpora.wikipedia.wiki_templates import HOLE
 from decoupled.corpora.wikipedia.wikitext import article_paragraphs
+from tests.corpora.dumps import ENGLISH
 
 # Languages and paragraphs, of which | parts the sentences.
 PARAGRAPHS = """
@@ -236,11 +237,20 @@ SUSPICIOUS = re.compile(
 def test_a_real_dump_reads_as_prose(data_dir):
     path = f"{data_dir}/wikipedia/enwiki-pages-articles-shortened.xml.bz2"
     dropped = collections.Counter()
+    articles = list(read_articles(path, dropped))
+    assert len(articles) == 98 and articles[0].title == "Anarchism"
+    assert dropped == {
+        "pages outside namespace 0": 1,
+        "redirects": 99,
+        "disambiguation pages": 8,
+    }
+    # The name of its kind in the dump.
+    assert ENGLISH[6] == "File" and "[[File:" in articles[0].wikitext
     documents = [
         clean_sentences(
             article_paragraphs(article.wikitext, dropped), "en", 10, dropped
         )
-        for article in read_articles(path, dropped)
+        for article in articles
     ]
     result = [sentence for document in documents for sentence in document]
     suspicious = [sentence for sentence in result if SUSPICIOUS.search(sentence)]
