@@ -277,10 +277,10 @@ def test_a_real_dump_reads_as_prose(data_dir):
 )
 def test_the_time_does_not_grow_with_the_square_of_a_paragraph(unit, language):
     # 200,000 of some of these characters took more than half a minute.
-    paragraph = "It is. " + unit * (200_000 // len(unit)) + " The end."
+    paragraph = "It is. " + unit * (100_000 // len(unit)) + " The end."
     begun = time.process_time()
     result = split_sentences(paragraph, language)
-    assert time.process_time() - begun < 10
+    assert time.process_time() - begun < 2.5
     assert "".join("".join(result).split()) == "".join(paragraph.split())
 
 
