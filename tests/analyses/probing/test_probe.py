@@ -145,6 +145,13 @@ def test_only_targets_within_the_length_are_scored():
     assert word_lookup(TRAIN, TEST, [(0, 1), (1, 2)])[1].tolist() == [False, True]
 
 
+def test_a_word_without_labels_is_looked_up_as_a_new_one():
+    targets = [Target((0, 1), None, ()), Target((1, 2), None, ("thing",))]
+    examples = [Example(["page", "image"], targets)]
+    f1, _ = word_lookup(examples, examples, [(0, 0), (0, 1)])
+    assert f1 == pytest.approx(2 / 3)
+
+
 def test_pairs_are_looked_up_and_then_the_first_word():
     def related(first, second, label):
         return Example([first, second], [Target((0, 1), (1, 2), (label,))])
