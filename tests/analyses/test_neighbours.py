@@ -228,6 +228,7 @@ def test_tables_and_plots(result, of_files, tmp_path, capsys):
     assert {"ti", "accuracy, %", "layer (0: input embedding)", "B"} <= set(drawn)
 
 
+@pytest.mark.usefixtures("empty_pictures")
 def test_nothing_of_an_earlier_analysis_stays(result, tmp_path, monkeypatch):
     def write(result):
         output.write(str(tmp_path), result, lambda result: [], neighbours.picture)
@@ -246,6 +247,7 @@ def test_nothing_of_an_earlier_analysis_stays(result, tmp_path, monkeypatch):
     assert left() == ["neighbours.json"]
 
 
+@pytest.mark.usefixtures("empty_pictures")
 def test_a_kill_leaves_no_files_of_two_analyses(result, tmp_path, monkeypatch):
     def write():
         output.write(str(tmp_path), result, lambda result: [], neighbours.picture)

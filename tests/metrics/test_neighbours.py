@@ -93,10 +93,10 @@ def test_a_vector_of_zeros_is_close_to_nothing():
 
 
 def test_memory_is_that_of_blocks():
-    first, second = vectors(3000, 7), vectors(3000, 8)
-    matrix = 3000 * 3000 * 4
+    first, second = vectors(2000, 7), vectors(2000, 8)
+    matrix = 2000 * 2000 * 4
     tracemalloc.start()
-    best_matches(first, second, "ratio_margin", 4, block=256)
+    best_matches(first, second, "ratio_margin", 4, block=128)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < matrix / 10
