@@ -103,7 +103,7 @@ LATER = shell("sleep 0.3; exit 75")
 
 @pytest.mark.parametrize(
     "codes, expected",
-    [([0], 0), ([0, 0], 0), ([1], 1), ([2, 75], 2), ([75, 2], 2), ([143, 143], 143)],
+    [([0, 0], 0), ([1], 1), ([2, 75], 2), ([75, 2], 2), ([143, 143], 143)],
 )
 def test_a_run_that_ends_by_itself_is_not_started_again(codes, expected):
     starts = [list(map(ends, codes))] * 2
