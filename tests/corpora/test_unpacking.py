@@ -177,9 +177,9 @@ def test_what_needs_too_much_memory_says_how_to_pack_it_again(tmp_path, monkeypa
 
 @pytest.mark.parametrize("kind", ["gzip", "bzip2", "xz", "zstd"])
 def test_a_small_file_of_a_large_content_comes_in_small_chunks(tmp_path, kind):
-    path = write(tmp_path / "a.txt", PACKED[kind](bytes(20 << 20)))
+    path = write(tmp_path / "a.txt", PACKED[kind](bytes(8 << 20)))
     sizes = [len(chunk) for chunk in unpacking.unpacked(path)]
-    assert sum(sizes) == 20 << 20 and max(sizes) <= 2 << 20
+    assert sum(sizes) == 8 << 20 and max(sizes) <= 2 << 20
 
 
 def test_lines_end_at_lf_crlf_and_cr_only(tmp_path):
@@ -225,6 +225,6 @@ def test_a_pipe_is_refused_at_once(tmp_path):
 
 def test_a_line_of_zeros_is_not_held_in_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(text_lines, "MAX_LINE", 1 << 20)
-    path = write(tmp_path / "a.txt.xz", lzma.compress(b"0" * (30 << 20)))
+    path = write(tmp_path / "a.txt.xz", lzma.compress(b"0" * (8 << 20)))
     with pytest.raises(UserError, match=r":1: a line of more than 1,048,576 charac"):
         lines_of(path)
