@@ -95,7 +95,7 @@ def test_files_say_what_they_are_for():
 )
 def test_a_model_file_of_an_earlier_version_is_read(tmp_path, root):
     """As `convert` and every run write it: all sizes, no includes."""
-    sizes = vars(tiny_model(vocab_size=300))
+    sizes = vars(tiny_model(vocab_size=300, max_positions=512))
     earlier = {**sizes, "output_embedding_rank": 0}
     del earlier["project_equal_widths"]
     lines = [f"ModelConfig.{name} = {value!r}\n" for name, value in earlier.items()]

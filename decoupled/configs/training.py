@@ -249,6 +249,7 @@ class PretrainConfig(Settings):
         check_rates(self, "eval_masking_rate", closed=True)
         self._check_phases()
         for masking in (self.masking, *(p.masking for p in self.earlier_phases)):
+            self._check_length(masking)
             self._check_predictions(masking)
 
     def _check_phases(self):
@@ -263,6 +264,13 @@ class PretrainConfig(Settings):
             raise UserError(
                 f"{name}: they have {steps} steps, which leaves none of ScheduleConfig."
                 f"train_steps = {self.schedule.train_steps} to the last phase"
+            )
+
+    def _check_length(self, masking):
+        if masking.sequence_length > self.model.max_positions:
+            raise UserError(
+                f"MaskingConfig.sequence_length: {masking.sequence_length} is more "
+                f"than ModelConfig.max_positions = {self.model.max_positions}"
             )
 
     def _check_predictions(self, masking):

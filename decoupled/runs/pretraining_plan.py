@@ -105,9 +105,13 @@ def plan_pretraining(
     manifest = read_manifest(records_dir)
     pieces = open_vocabulary(vocabulary)
     manifest.check_vocabulary(pieces.fingerprint, vocabulary)
+    if config.model.vocab_size != pieces.size:
+        raise UserError(
+            f"ModelConfig.vocab_size: {config.model.vocab_size}, but {pieces.path} has "
+            f"{pieces.size} pieces; make them equal"
+        )
     sampling = []
     for phase in config.phases:
-        _check_sizes(phase.config, pieces)
         if mode in TRAINING_MODES:
             sampling.append(_sampling_rows(phase, manifest))
         if mode != "train":
@@ -330,20 +334,6 @@ def _trunk(path, folder, description, graph, contents) -> str | None:
             f"step {begins}; give more train_steps or fewer ScheduleConfig.decay_steps"
         )
     return prefix
-
-
-def _check_sizes(config, pieces):
-    model, masking = config.model, config.masking
-    if model.vocab_size != pieces.size:
-        raise UserError(
-            f"ModelConfig.vocab_size: {model.vocab_size}, but {pieces.path} has "
-            f"{pieces.size} pieces; make them equal"
-        )
-    if masking.sequence_length > model.max_positions:
-        raise UserError(
-            f"MaskingConfig.sequence_length: {masking.sequence_length} is more than "
-            f"ModelConfig.max_positions = {model.max_positions}"
-        )
 
 
 def _sampling_rows(phase, manifest) -> list[LanguageRow]:

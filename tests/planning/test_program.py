@@ -113,8 +113,8 @@ HEADS = {
 def shipped_mesh(layout):
     """A layout of gin/layouts on eight cores."""
     files = [plan.DEFAULTS, "models/demo_decoupled.gin", f"layouts/{layout}.gin"]
-    size = ["ModelConfig.vocab_size = 48"]
-    mesh = gin_files.configure(plan.PlanSettings, files, size).run.mesh
+    sizes = ["ModelConfig.vocab_size = 48", "ModelConfig.max_positions = 512"]
+    mesh = gin_files.configure(plan.PlanSettings, files, sizes).run.mesh
     return dataclasses.replace(
         mesh, mesh_shape=LAYOUTS[layout], activation_dtype="float32"
     )
