@@ -6,11 +6,10 @@ from collections.abc import Iterable, Iterator
 from decoupled.configs import MeshConfig, PlanConfig, PretrainConfig
 from decoupled.core import console
 from decoupled.core.errors import UserError
-from decoupled.model.dims import make_dims, predictions_dim
 from decoupled.planning.hardware import Topology
-from decoupled.planning.plan import Plan, make_plan
+from decoupled.planning.plan import Plan, check_run, make_plan
 from decoupled.planning.report import SUMMARY, summary_row
-from decoupled.training.mesh import check_mesh, parse_mesh_shape
+from decoupled.training.mesh import parse_mesh_shape
 
 _MODEL_AXIS = "model"
 # Most cores of a group that computes one model; larger groups are always slower.
@@ -31,13 +30,13 @@ def compare_layouts(
     possible, refused = [], []
     for name, mesh in layouts:
         runs = list(_on_meshes(mesh, run, tpu))
-        fitting = [(name, run_on) for run_on in runs if not _why_not(run_on)]
+        why_not = [_why_not(run_on) for run_on in runs]
+        fitting = [(name, r) for r, why in zip(runs, why_not, strict=True) if not why]
         possible += fitting
         if not runs:
             refused.append(f"{name}: its mesh has an axis {_MODEL_AXIS!r} of 2 or more")
         elif not fitting:
-            why = f"{name}, {runs[0].mesh.mesh_shape}: {_why_not(runs[0])}"
-            refused.append(why)
+            refused.append(f"{name}, {runs[0].mesh.mesh_shape}: {why_not[0]}")
     if not possible:
         raise UserError(f"--layouts: none can be on {tpu.name}: {'; '.join(refused)}")
     plans = [
@@ -82,11 +81,9 @@ def _on_meshes(
 
 
 def _why_not(run: PretrainConfig) -> str:
-    """Why a run's mesh and batch do not fit each other; empty if they do."""
-    batch = run.training.batch_size // run.training.gradient_accumulation
-    dims = make_dims(run.model, batch, run.masking.sequence_length)
+    """Why a run's mesh, model and batches do not fit each other; empty if they do."""
     try:
-        check_mesh(run.mesh, dims, [predictions_dim(run.masking.max_predictions)])
+        check_run(run)
     except UserError as error:
         return str(error).split(": ", 2)[-1].partition(";")[0]
     return ""

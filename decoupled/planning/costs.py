@@ -209,12 +209,14 @@ class Collective(NamedTuple):
     count: int
 
 
-def flops_of(program: Program, microbatches: int) -> int:
-    """FLOPs of matrix products, two for each multiplication with its addition."""
-    return sum(
-        times * _product_flops(operation)
-        for operation, times in _operations(program.graph, microbatches)
-    )
+def flops_of(program: Program, microbatches: int) -> dict[str, int]:
+    """FLOPs of matrix products, two for each multiplication with its addition, by the
+    dtype of what is multiplied."""
+    flops = Counter()
+    for operation, times in _operations(program.graph, microbatches):
+        if products := _product_flops(operation):
+            flops[operation.inputs[0].dtype.base_dtype.name] += times * products
+    return dict(flops)
 
 
 def collectives_of(

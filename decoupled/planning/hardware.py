@@ -35,7 +35,10 @@ _CARDS = pathlib.Path(__file__).with_name("cards")
 # NVIDIA's hosts have up to 8 cards, joined by switches.
 _CARDS_OF_A_HOST = ((1,), (2,), (4,), (8,))
 # JAX takes so much of a GPU's memory, unless XLA_PYTHON_CLIENT_MEM_FRACTION says more.
-JAX_SHARE = 0.75
+_JAX_SHARE = 0.75
+# Products of bfloat16 that XLA makes of one of float32 on a TPU, by
+# `MeshConfig.matmul_precision`.
+_PASSES = {"highest": 6, "high": 3, "default": 1}
 
 
 class Generation(NamedTuple):
@@ -43,7 +46,8 @@ class Generation(NamedTuple):
 
     cores: devices that a program sees; v4 and v5p join two TensorCores into one.
     counted: what a slice's name counts: 2 TensorCores a chip, or the chip.
-    hbm_bytes, hbm_bandwidth: bytes, bytes/s. flops: bf16 FLOP/s.
+    hbm_bytes, hbm_bandwidth: bytes, bytes/s. flops: bf16 FLOP/s. float32_flops: of a
+      GPU, in float32 and in TensorFloat-32.
     link_bandwidth: bytes/s of one link in one direction.
     one_host: chips of the largest slice of one host; hosts of a larger slice have 4.
     grids: the shapes of slices, as Google lists them.
@@ -60,6 +64,7 @@ class Generation(NamedTuple):
     one_host: int
     grids: tuple[tuple[int, ...], ...]
     prefix: str | None = None
+    float32_flops: tuple[float, float] | None = None
     card: dict | None = None
 
 
@@ -100,6 +105,7 @@ def _card(path: pathlib.Path) -> Generation:
         link_bandwidth=numbers["bandwidth_to_others"] / 2,
         one_host=8,
         grids=_CARDS_OF_A_HOST,
+        float32_flops=(numbers["float32_flops"], numbers["tensorfloat32_flops"]),
         card=numbers["compiler"],
     )
 
@@ -154,9 +160,26 @@ class Topology(NamedTuple):
         return self.generation.hbm_bytes // self.generation.cores
 
     @property
+    def program_bytes(self) -> int:
+        """Memory of a core that a program may have."""
+        share = _JAX_SHARE if self.generation.card else 1
+        return int(self.core_hbm_bytes * share)
+
+    @property
     def core_flops(self) -> float:
-        """Peak FLOP/s of a core."""
+        """Peak FLOP/s of a core in bfloat16."""
         return self.generation.flops / self.generation.cores
+
+    def core_flops_in(self, dtype: str, precision: str) -> float:
+        """Peak FLOP/s of a core in products of a dtype.
+
+        precision: of float32, `MeshConfig.matmul_precision`.
+        """
+        if dtype != "float32":
+            return self.core_flops
+        if self.generation.float32_flops:
+            return self.generation.float32_flops[precision != "highest"]
+        return self.core_flops / _PASSES[precision]
 
     @property
     def core_hbm_bandwidth(self) -> float:

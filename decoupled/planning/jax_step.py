@@ -111,9 +111,8 @@ class Described:
         rates = [self.slice.core_hbm_bandwidth, self.slice.core_flops]
         if self.slice.generation.card:
             # Nothing refuses a program that the card does not hold.
-            available = int(hardware.JAX_SHARE * self.slice.core_hbm_bytes)
-            if result["needed"] > available:
-                result["available"] = available
+            if result["needed"] > self.slice.program_bytes:
+                result["available"] = self.slice.program_bytes
             rates.append(2 * self.slice.generation.link_bandwidth)
         return result | {"traffic": traffic.traffic_of(text, *rates)}
 

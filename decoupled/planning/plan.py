@@ -8,6 +8,8 @@ more than one dimension and overlap some of this. The time that the program wait
 the host is not included.
 """
 
+import dataclasses
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from decoupled.configs import PlanConfig, PretrainConfig
@@ -20,7 +22,7 @@ from decoupled.planning.costs import (
 )
 from decoupled.planning.hardware import Topology
 from decoupled.planning.program import build_program, feature_specs
-from decoupled.training.graph import pretraining_graph
+from decoupled.training.graph import check_graph, pretraining_graph
 
 _DAY = 86_400.0
 
@@ -44,19 +46,21 @@ class Times(NamedTuple):
 
 def predict(
     tpu: Topology,
-    flops: int,
+    flops: Mapping[str, int],
     memory: MemoryUse,
     collectives: list[Collective],
     efficiency: float,
+    precision: str,
 ) -> Times:
     """The times of a step, from the costs of a core.
 
     efficiency: share of the peak that matrix products reach, including the time of all
-    operations between them.
+    operations between them. precision: of products of float32.
     """
+    peaks = {dtype: tpu.core_flops_in(dtype, precision) for dtype in flops}
     moved = 2 * (memory.weights + memory.slots) + memory.all_gradients
     return Times(
-        products=flops / (tpu.core_flops * efficiency),
+        products=sum(n / (peaks[dtype] * efficiency) for dtype, n in flops.items()),
         optimizer=moved / tpu.core_hbm_bandwidth,
         collectives=sum(c.count * seconds(c, tpu) for c in collectives),
     )
@@ -90,15 +94,15 @@ class SlicedVariable(NamedTuple):
 class Plan(NamedTuple):
     """The costs of a step.
 
-    assumed: assumptions of the prediction. flops: of a core's matrix products.
-    variables: the weights. infeed_bytes: of a step's features, for every host.
+    assumed: assumptions of the prediction. flops: of a core's matrix products, by
+    dtype. variables: the weights. infeed_bytes: of a step's features, for every host.
     """
 
     tpu: Topology
     run: PretrainConfig
     assumed: PlanConfig
     memory: MemoryUse
-    flops: int
+    flops: dict[str, int]
     collectives: list[Collective]
     times: Times
     variables: list[SlicedVariable]
@@ -112,7 +116,7 @@ class Plan(NamedTuple):
     @property
     def usable_bytes(self) -> int:
         """Bytes of a core's memory that a step may use."""
-        return int(self.tpu.core_hbm_bytes * self.assumed.memory_share)
+        return int(self.tpu.program_bytes * self.assumed.memory_share)
 
     @property
     def steps(self) -> int:
@@ -126,12 +130,23 @@ class Plan(NamedTuple):
         return self.run.training.batch_size * self.run.masking.sequence_length
 
 
+def check_run(run: PretrainConfig) -> None:
+    """Checks that mesh, model and the batches of all phases fit each other."""
+    for phase in run.phases:
+        graph, training = pretraining_graph(phase.config), phase.config.training
+        # Evaluations, whose batches the mesh may enlarge, are not planned.
+        batch_size = training.batch_size // training.gradient_accumulation
+        training = dataclasses.replace(training, eval_batch_size=batch_size)
+        check_graph(graph.network, training, graph.frozen)
+
+
 def make_plan(run: PretrainConfig, tpu: Topology, assumed: PlanConfig) -> Plan:
     """Builds a run's program for a slice and adds up its costs.
 
     Raises:
       UserError: mesh, layout, model, batch and slice do not fit each other.
     """
+    check_run(run)
     microbatches = run.training.gradient_accumulation
     batch_size = run.training.batch_size
     features = feature_specs(run.masking, batch_size)
@@ -147,6 +162,7 @@ def make_plan(run: PretrainConfig, tpu: Topology, assumed: PlanConfig) -> Plan:
         )
         for v in program.lowered.lowering.graph.trainable_variables
     ]
-    times = predict(tpu, flops, memory, collectives, assumed.efficiency)
+    precision = run.mesh.matmul_precision
+    times = predict(tpu, flops, memory, collectives, assumed.efficiency, precision)
     infeed = sum(s.shape.num_elements() * s.dtype.size for s in features.values())
     return Plan(tpu, run, assumed, memory, flops, collectives, times, variables, infeed)

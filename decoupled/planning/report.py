@@ -168,7 +168,7 @@ def as_json(plan: Plan, compiled: Compiled | None = None) -> dict:
         "hosts": plan.tpu.hosts,
         "features_bytes": plan.infeed_bytes,
         "largest_activations": [t._asdict() for t in memory.largest[:_ROWS]],
-        "flops": plan.flops,
+        "flops": sum(plan.flops.values()),
         "collectives": [
             {
                 "kind": c.kind,
@@ -250,9 +250,10 @@ def _print_times(plan):
     times, steps = plan.times, plan.steps
     of = " of the last phase" if plan.run.earlier_phases else ""
     tokens = plan.tokens_per_step
-    share = plan.assumed.efficiency
+    share, flops = plan.assumed.efficiency, sum(plan.flops.values())
+    narrow = plan.flops.get("bfloat16", 0)
     rows = [
-        ["FLOPs of a core", f"{plan.flops / 1e12:.2f} T", ""],
+        ["FLOPs of a core", f"{flops / 1e12:.2f} T", f"{narrow / flops:.0%} bfloat16"],
         ["matrix products", _s(times.products), f"at {share:.0%} of the peak"],
         ["optimizer", _s(times.optimizer), "at the memory's bandwidth"],
         ["collectives", _s(times.collectives), "at the links' bandwidth"],

@@ -79,6 +79,7 @@ def test_a_layout_is_planned_on_every_mesh_that_divides_the_model(capsys):
     [
         ("model:2", "heads:model", "'heads' of size 4 does not divide into 32 parts"),
         ("data:8", "", "no rule splits anything over mesh axis 'data', so"),
+        ("data:4;model:2", "batch:data;hidden:model;heads:model", "split one tensor"),
         ("a:2;b:2;model:2", "batch:a", "plan this one without --layouts"),
     ],
 )

@@ -37,6 +37,21 @@ def test_slices(name, topology, cores, hosts, gibibytes, teraflops):
     assert tpu.core_flops == teraflops * 1e12
 
 
+def test_what_a_program_has_of_a_device():
+    """JAX takes three quarters of a GPU; products of float32 are slower."""
+    gpu, tpu = parse_topology("h100-8"), parse_topology("v5e-1")
+    assert gpu.program_bytes == 0.75 * gpu.core_hbm_bytes
+    assert tpu.program_bytes == tpu.core_hbm_bytes
+    for dtype, precision, *teraflops in (
+        ("bfloat16", "highest", 989, 197),
+        ("float32", "highest", 67, 197 / 6),
+        ("float32", "high", 494.5, 197 / 3),
+        ("float32", "default", 494.5, 197),
+    ):
+        peaks = [device.core_flops_in(dtype, precision) for device in (gpu, tpu)]
+        assert peaks == pytest.approx([1e12 * peak for peak in teraflops])
+
+
 @pytest.mark.parametrize(
     "name, said",
     [

@@ -9,7 +9,14 @@ import pytest
 
 from benchmarks.flops import pretraining_flops
 from benchmarks.sizes import Batch
-from decoupled.configs import MeshConfig, OptimizerConfig, PlanConfig, PretrainConfig
+from decoupled.configs import (
+    MeshConfig,
+    OptimizerConfig,
+    PhaseConfig,
+    PlanConfig,
+    PretrainConfig,
+    SamplingConfig,
+)
 from decoupled.configs.studies import PlanSettings
 from decoupled.core.errors import UserError
 from decoupled.launch import gin_files
@@ -27,6 +34,7 @@ from tests.helpers import (
     tiny_model,
     tiny_training,
 )
+from tests.refusals import refusal
 from tests.training.runs import SMALL, built_step
 
 TPU = parse_topology("v2-8")
@@ -154,7 +162,23 @@ def test_flops_are_those_of_the_formula(data_plan):
     rows += 8 * 12 * model.max_positions
     added = 2 * rows * model.input_embedding_size
     added += 2 * 16 * 4 * 12 * model.hidden_size
-    assert data_plan.flops * 8 == pretraining_flops(model, batch) + added
+    assert data_plan.flops == {"float32": (pretraining_flops(model, batch) + added) / 8}
+
+
+def test_products_of_float32_take_six_of_bfloat16(data_plan, narrow_plan):
+    assert narrow_plan.flops["bfloat16"] > 0.9 * sum(narrow_plan.flops.values())
+    [flops] = data_plan.flops.values()
+    peak = TPU.core_flops * ASSUMED.efficiency
+    assert data_plan.times.products == pytest.approx(6 * flops / peak)
+    run = changed(data_plan.run, "mesh", matmul_precision="default")
+    plan = make_plan(run, TPU, ASSUMED)
+    assert plan.times.products == pytest.approx(flops / peak)
+
+
+def test_every_phase_must_be_on_the_mesh(data_plan):
+    phase = PhaseConfig(1, 12, MASKING, SamplingConfig(0.5))
+    run = dataclasses.replace(data_plan.run, earlier_phases=(phase,))
+    assert "'batch' of size 12 does not" in refusal(make_plan, run, TPU, ASSUMED)
 
 
 def test_recomputed_layers_add_a_forward_pass_of_the_layers(data_plan):
@@ -163,7 +187,8 @@ def test_recomputed_layers_add_a_forward_pass_of_the_layers(data_plan):
     # Two sequences of 12 tokens on a core; H 16, feed-forward 32. In the only layer
     # keys and values are of all tokens, the rest is of the 4 that are predicted.
     products = 2 * (12 + 4) * 16 * 16 + 2 * 4 * 16 * 12 + 2 * 4 * 16 * 32
-    assert plan.flops - data_plan.flops == 2 * 2 * products
+    added = sum(plan.flops.values()) - sum(data_plan.flops.values())
+    assert added == 2 * 2 * products
     assert plan.memory.weights == data_plan.memory.weights
 
 
