@@ -22,7 +22,7 @@ from decoupled.configs.corpora import CorpusSettings
 from decoupled.core import files, gfile, installed
 from decoupled.core.errors import UserError
 from decoupled.corpora.text_lines import clean_sentence, paragraphs, read_lines
-from decoupled.corpora.unpacking import HEAD, head_of, packing_of
+from decoupled.corpora.unpacking import HEAD, head_of, packing_of, shown_content
 
 NO_TEXT = "row without text"
 NO_LANGUAGE = "row without language"
@@ -34,7 +34,6 @@ _SHOWN = 12
 # A list of lines takes about its characters and this many bytes a line.
 _LINE_BYTES = 64
 _MAX_DOCUMENT = 64 << 20
-CUTS = f"cuts within documents above {_MAX_DOCUMENT >> 20} MiB"
 _PACKED = re.compile(r"\.(gz|bz2|xz|lzma|zst|7z)$")
 # At most this many lines tell the kind of a file.
 _SEEN_LINES = 10
@@ -321,15 +320,12 @@ def _check_column(path, schema, setting, column):
 
 def _read_plain_text(reading: Reading) -> Iterator[list[str]]:
     """A line is a sentence, an empty line separates documents."""
-    for number, (document, is_cut) in enumerate(_plain_text_documents(reading.path)):
+    for number, document in enumerate(_plain_text_documents(reading.path)):
         if number % reading.parts == reading.part:
-            if is_cut:
-                reading.dropped[CUTS] += 1
             yield document
 
 
-def _plain_text_documents(path: str) -> Iterator[tuple[list[str], bool]]:
-    """Documents, and whether each was cut off because it is too large."""
+def _plain_text_documents(path: str) -> Iterator[list[str]]:
     _check_format(path)
     document, size = [], 0
     for number, line in read_lines(path):
@@ -339,13 +335,19 @@ def _plain_text_documents(path: str) -> Iterator[tuple[list[str], bool]]:
         if sentence:
             document.append(sentence)
             size += len(sentence) + _LINE_BYTES
-        # So memory is bounded for files without empty lines, too.
-        is_cut = size > _MAX_DOCUMENT
-        if document and (not sentence or is_cut):
-            yield document, is_cut
+        elif document:
+            yield document
             document, size = [], 0
+        # So memory is bounded. Of a few large pieces, 1% could not be held out.
+        if size > _MAX_DOCUMENT:
+            raise UserError(
+                f"{path}:{number}: no empty line between documents in "
+                f"{len(document):,} lines ({_MAX_DOCUMENT >> 20} MiB of memory); if "
+                "each line is a document, put one after each: "
+                f"{shown_content(path)} | sed G > NEW_FILE"
+            )
     if document:
-        yield document, False
+        yield document
 
 
 def _check_format(path: str) -> None:

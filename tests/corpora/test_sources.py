@@ -5,6 +5,7 @@ import dataclasses
 import gzip
 import json
 import lzma
+import subprocess
 
 import pyarrow
 import pytest
@@ -24,6 +25,7 @@ from decoupled.corpora.sources import (
     source_of,
 )
 from decoupled.corpora.text_lines import NUL_CHARACTERS, clean_sentence, normal_form
+from tests.refusals import refusal
 
 SETTINGS = CorpusSettings(
     eval_share=0.0,
@@ -380,14 +382,16 @@ def test_csv_is_no_plain_text(tmp_path, name):
         list(read_documents(path))
 
 
-def test_a_document_without_end_is_cut(tmp_path, monkeypatch):
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_documents_without_empty_lines_are_refused_and_the_command_separates_them(
+    tmp_path, monkeypatch, pack
+):
     monkeypatch.setattr(sources, "_MAX_DOCUMENT", 200)
-    path = write(tmp_path / "a.txt", "One.\n" * 7)
-    whole = [["One."] * 3, ["One."] * 3, ["One."]]
-    for parts in (1, 2):
-        dropped, documents = collections.Counter(), []
-        for part in range(parts):
-            reading = Reading(path, "en", SETTINGS, dropped, part, parts)
-            documents += source_of(path).reads(reading)
-        assert sorted(documents) == sorted(whole)
-        assert dropped == {sources.CUTS: 2}
+    path = write(tmp_path / "a.txt", pack(b"One.\n\n" + b"Two.\n" * 7))
+    for part in range(2):
+        message = refusal(list, read_documents(path, part, parts=2))
+        assert message.startswith(f"{path}:5: no empty line between documents in 3 ")
+    command = message.rpartition("each: ")[2]
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    documents = list(read_documents(str(tmp_path / "NEW_FILE")))
+    assert documents == [["One."]] + [["Two."]] * 7
