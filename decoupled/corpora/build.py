@@ -108,7 +108,7 @@ def _print_summary(built: Corpus) -> None:
     shown.append([f"all {len(rows)}", *_sums(rows)])
     title = f"{built.folder}: corpus of {built.manifest['source']}"
     console.table(title, ["language", *counted, "eval sentences"], shown)
-    if warning := without_held_out(train["sentences"], held_out):
+    if warning := without_held_out(built, train["sentences"], held_out):
         console.say(warning)
     if left_out := built.manifest["dropped"]:
         counts = (f"{count:,} ({reason})" for reason, count in left_out.items())

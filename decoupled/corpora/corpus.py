@@ -209,10 +209,11 @@ def difference(saved: Any, new: Any) -> str:
     return next((f"{name}: {old} != {value}" for name, old, value in changes), "")
 
 
-def without_held_out(train: Iterable[str], held_out: Iterable[str]) -> str:
-    """A warning that names the languages of `train` that are not in `held_out`.
-
-    "" where there are none.
+def without_held_out(
+    corpus: Corpus, train: Iterable[str], held_out: Iterable[str]
+) -> str:
+    """A warning that names the languages of `train` that are not in `held_out`, and
+    says what helps with the source of `corpus`; "" where there are none.
     """
     missing = sorted(set(train) - set(held_out))
     if not missing:
@@ -221,7 +222,14 @@ def without_held_out(train: Iterable[str], held_out: Iterable[str]) -> str:
     shown = ", ".join(missing[:_NAMED_LANGUAGES]) + (
         f" and {more} more" if more > 0 else ""
     )
+    advice = "more documents, or a larger share to hold out, would give some"
+    if corpus.manifest.get("inputs", {}).get("source") == "text":
+        advice = (
+            "two different documents give some, unless build_corpus.eval_share is 0; "
+            "an empty line separates them in plain text: if each line is a document, "
+            "put one after each with sed G FILE > NEW_FILE"
+        )
     return (
-        f"warning: no held-out text in {shown}; pretrain cannot evaluate there (more "
-        "documents, or a larger share to hold out, would give some)"
+        f"warning: no held-out text in {shown}; pretrain cannot evaluate there "
+        f"({advice})"
     )

@@ -109,7 +109,7 @@ def build_records(
         ]
         for split in SPLITS
     )
-    if warning := without_held_out(train, held_out):
+    if warning := without_held_out(corpus, train, held_out):
         console.say(warning)
     return manifest
 

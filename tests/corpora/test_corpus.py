@@ -1,10 +1,18 @@
 """The corpus folder: complete or absent, and exactly what was written."""
 
+import re
+
 import pytest
 
 from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer
-from decoupled.corpora.corpus import Corpus, find_corpus, read_documents
+from decoupled.corpora.corpus import (
+    SPLITS,
+    Corpus,
+    find_corpus,
+    read_documents,
+    without_held_out,
+)
 from decoupled.corpora.corpus_writer import building, write_corpus
 from tests.corpora.builds import edit_json, tree
 
@@ -172,6 +180,22 @@ def test_a_manifest_of_another_form_is_refused_in_one_line(tmp_path, name):
     edit_json(tmp_path / "manifest.json", lambda manifest: manifest.update({name: 7}))
     with pytest.raises(UserError, match=f"damaged .*{name} are no object"):
         find_corpus(str(tmp_path), {})
+
+
+@pytest.mark.parametrize(
+    "source, advice",
+    [
+        ("text", r"two different documents give some, .* with sed G FILE > NEW_FILE"),
+        ("aligned", "more documents, or a larger share to hold out, would give some"),
+    ],
+)
+def test_what_helps_without_held_out_text_depends_on_the_source(
+    tmp_path, source, advice
+):
+    corpus = write(tmp_path, inputs={"source": source})
+    warning = without_held_out(corpus, *map(corpus.languages, SPLITS))
+    expected = f"no held-out text in th; pretrain cannot evaluate there [(]{advice}[)]"
+    assert re.fullmatch(f"warning: {expected}", warning)
 
 
 def test_documents_are_never_read_from_elsewhere(tmp_path):

@@ -298,6 +298,20 @@ def test_languages_without_held_out_text_are_reported(
     assert message is None or message in printed
 
 
+def test_an_empty_line_after_each_page_gives_held_out_text(tmp_path, capsys):
+    """As the warning says, two documents are enough with any share but 0."""
+    (tmp_path / "a.txt").write_text("One page.\nTwo pages.\n")
+    settings = with_share(1e-9)
+    make([f"en={tmp_path}/a.txt"], tmp_path / "a", settings=settings)
+    command = "sed G FILE > NEW_FILE"
+    assert command in capsys.readouterr().out
+    command = command.replace("NEW_FILE", "b.txt").replace("FILE", "a.txt")
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    corpus = make([f"en={tmp_path}/b.txt"], tmp_path / "b", settings=settings)
+    assert "no held-out text" not in capsys.readouterr().out
+    assert [corpus.counts(x, "documents") for x in SPLITS] == [{"en": 1}, {"en": 1}]
+
+
 def test_a_file_given_under_two_names_is_read_once(tmp_path, capsys):
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("One.\n\nTwo.\n\nThree.\n\nFour.")
