@@ -9,9 +9,9 @@ bytes for each other sentence.
     parallel/{dev,test}/sentences/LANGUAGE.tsv      id<TAB>text
     parallel/{dev,test}/tatoeba/L-en.{L,en}         line i of one translates line i
 
-A held-out sentence is left out of pairs in all languages if in one of them its
-text also occurs in the training text, or earlier in its split. Otherwise it would have
-been seen in training, or would have two translations.
+A held-out sentence is in neither file, in any language, if in one language its text
+also occurs in the training text, or earlier in its split. Otherwise it would have been
+seen in training, or would have two translations.
 """
 
 import array
@@ -45,7 +45,7 @@ from decoupled.corpora.parallel.parallel_text import (
 RULES = [3, 2]
 # Manifests of earlier versions have these, of a task of verses that is gone.
 _OF_EARLIER_VERSIONS = {"max_train_examples": 4000, "max_test_examples": 1000}
-REPEATED = "held-out sentence with a repeated text, left out of pairs"
+REPEATED = "held-out sentence with a repeated text, left out of sentences/ and pairs"
 # The reason for dropping empty lines, and dashes for verses that a translation lacks.
 WITHOUT_WORDS = "sentence without letters"
 _WORD = re.compile(r"[^\W_]")
