@@ -8,7 +8,12 @@ from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.corpora import corpus_writer
 from decoupled.corpora.catalogs.from_catalogs import CatalogsBuild
-from decoupled.corpora.corpus import Corpus, find_corpus, without_held_out
+from decoupled.corpora.corpus import (
+    Corpus,
+    find_corpus,
+    much_held_out,
+    without_held_out,
+)
 from decoupled.corpora.from_files import FilesBuild
 from decoupled.corpora.locales import expanded
 from decoupled.corpora.parallel import parallel_text
@@ -74,7 +79,10 @@ def build(
     else:
         with corpus_writer.building(output_dir, built_from):
             work.write(output_dir, built_from)
-    _print_summary(complete or Corpus(output_dir))
+    built = complete or Corpus(output_dir)
+    _print_summary(built)
+    if inputs and (line := much_held_out(built, settings.eval_share)):
+        console.say(line)
     return complete is None
 
 

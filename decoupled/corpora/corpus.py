@@ -26,7 +26,7 @@ from decoupled.corpora import locales
 FORMAT = "decoupled-corpus-1"
 MANIFEST = "manifest.json"
 SPLITS = ("train", "eval")
-# A warning names at most this many languages.
+# A message names at most this many languages.
 _NAMED_LANGUAGES = 10
 # The manifest holds these counts for each language.
 COUNTED = ("documents", "sentences", "characters", "bytes")
@@ -218,10 +218,6 @@ def without_held_out(
     missing = sorted(set(train) - set(held_out))
     if not missing:
         return ""
-    more = len(missing) - _NAMED_LANGUAGES
-    shown = ", ".join(missing[:_NAMED_LANGUAGES]) + (
-        f" and {more} more" if more > 0 else ""
-    )
     advice = "more documents, or a larger share to hold out, would give some"
     if corpus.manifest.get("inputs", {}).get("source") == "text":
         advice = (
@@ -230,6 +226,27 @@ def without_held_out(
             "put one after each with sed G FILE > NEW_FILE"
         )
     return (
-        f"warning: no held-out text in {shown}; pretrain cannot evaluate there "
-        f"({advice})"
+        f"warning: no held-out text in {_named(missing)}; pretrain cannot evaluate "
+        f"there ({advice})"
     )
+
+
+def much_held_out(corpus: Corpus, eval_share: float) -> str:
+    """A line on languages of which far more than `eval_share` is held out, as happens
+    with few documents of unequal size; "" where there are none."""
+    train, held_out = (corpus.counts(split, "characters") for split in SPLITS)
+    shares = {x: held_out[x] / (held_out[x] + train.get(x, 0)) for x in held_out}
+    least = max(5 * eval_share, 0.05)
+    large = [f"{share:.0%} of {x}" for x, share in shares.items() if share > least]
+    if not large:
+        return ""
+    return (
+        f"held out: {_named(large)}, though build_corpus.eval_share is {eval_share}; "
+        "more and smaller documents give a share near it"
+    )
+
+
+def _named(items: list[str]) -> str:
+    more = len(items) - _NAMED_LANGUAGES
+    shown = ", ".join(items[:_NAMED_LANGUAGES])
+    return f"{shown} and {more} more" if more > 0 else shown

@@ -312,6 +312,26 @@ def test_an_empty_line_after_each_page_gives_held_out_text(tmp_path, capsys):
     assert [corpus.counts(x, "documents") for x in SPLITS] == [{"en": 1}, {"en": 1}]
 
 
+@pytest.mark.parametrize(
+    "share, documents, message",
+    [
+        (0.01, 10, "held out: 10% of en, though build_corpus.eval_share is 0.01; more"),
+        (0.03, 10, None),
+        (0.001, 30, None),
+    ],
+)
+def test_far_more_held_out_text_than_the_share_is_reported(
+    tmp_path, capsys, share, documents, message
+):
+    write_texts(tmp_path / "a.txt", range(documents))
+    inputs = [f"en={tmp_path}/a.txt"]
+    result = make(inputs, tmp_path / "c", settings=with_share(share))
+    assert result.counts("eval", "documents") == {"en": 1}
+    printed = capsys.readouterr().out
+    assert printed.count("held out: ") == (message is not None)
+    assert message is None or message in printed
+
+
 def test_a_file_given_under_two_names_is_read_once(tmp_path, capsys):
     for name in "ab":
         (tmp_path / f"{name}.txt").write_text("One.\n\nTwo.\n\nThree.\n\nFour.")
