@@ -18,8 +18,12 @@ trouble_of() {
     *"quota limit"* | *quota*exceed* | *exceed*quota* | *"not enough quota"*) echo quota ;;
     *"no more capacity"* | *insufficient*capacity* | *stockout*) echo capacity ;;
     *resource_exhausted* | *"resource exhausted"*) echo capacity ;;
-    *not_found* | *"was not found"* | *"no urls matched"* | *"404"*) echo absent ;;
-    *permission_denied* | *unauthenticated* | *"active account"* | *"auth login"*) echo refused ;;
+    *permission_denied* | *unauthenticated*) echo refused ;;
+    # Digits alone may be part of a name.
+    *not_found* | *"was not found"* | *"no urls matched"*) echo absent ;;
+    *"error 404"* | *"code: 404"* | *"status 404"*) echo absent ;;
+    # Messages also name "the active account specified by" a property.
+    *"active account selected"* | *"auth login"*) echo refused ;;
     *unavailable* | *deadline* | *internal* | *timed\ out* | *connection*) echo passing ;;
     *) echo refused ;;
   esac

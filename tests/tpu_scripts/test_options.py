@@ -262,8 +262,17 @@ def test_what_a_message_of_gcloud_is_about():
         NO_ROOM: "capacity",
         "Insufficient reserved capacity. Contact customer support": "capacity",
         "NOT_FOUND: Resource 'projects/p/x' was not found": "absent",
+        "NOT_FOUND: Resource 'x' was not found. This command is authenticated as a@b "
+        "which is the active account specified by the [core/account] property.": (
+            "absent"
+        ),
+        "HTTPError 404: Not Found": "absent",
         "UNAVAILABLE: The service is currently unavailable.": "passing",
         "PERMISSION_DENIED: Permission 'tpu.nodes.get' denied": "refused",
+        "PERMISSION_DENIED: Permission denied on 'queuedResources/seed-404'": "refused",
+        "PERMISSION_DENIED: TPU API has not been used in project 8404": "refused",
+        "INVALID_ARGUMENT: node seed-404 has no network": "refused",
+        "You do not currently have an active account selected.": "refused",
         "INVALID_ARGUMENT: no such runtime": "refused",
     }
     program = (

@@ -43,6 +43,15 @@ def test_deletion_takes_ours_and_leaves_others(make_cloud):
     assert "nothing of that name" in finished.stderr
 
 
+def test_a_deletion_that_is_refused_leaves_the_slice_and_says_so(make_cloud):
+    message = "PERMISSION_DENIED: Permission denied on 'queuedResources/seed-404'"
+    cloud = make_cloud(slices={"seed-404": OURS}, delete_error=message)
+    finished = cloud.run("delete.sh", "--name=seed-404", ZONE)
+    assert finished.returncode == 1
+    assert "NOT DELETED, and it may cost money: gcloud compute" in finished.stderr
+    assert finished.stdout == ""
+
+
 def test_lists_ask_for_our_label_in_every_zone(make_cloud):
     cloud = make_cloud(slices={"n": OURS})
     assert cloud.run("list.sh", "--zones=a,b").returncode == 0
