@@ -91,7 +91,10 @@ read_report() {
 check_access() {
   read_report
   case "${ERRORS,,}" in
-    *403* | *denied* | *"does not have"* | *"active account"* | *"auth login"* | *": 404"*)
+    # Nothing is there yet. The names that follow may have any words and digits.
+    *"matched no objects"*) ;;
+    *"error 40"[134]* | *": 40"[134]* | *permission*denied* | *"does not have"* | \
+      *"active account selected"* | *"auth login"*)
       fail "$MODEL_DIR: cannot be read (${ERRORS//$'\n'/ })"
       ;;
   esac

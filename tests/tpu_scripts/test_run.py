@@ -55,6 +55,14 @@ def test_a_job_runs_word_for_word_and_leaves_nothing_behind(make_cloud):
     assert cloud.file(f"{RUN}/tpu_job/status").read_text().startswith("id=")
 
 
+def test_a_folder_may_be_named_like_an_error(make_cloud):
+    cloud = make_cloud()
+    job = ("--", "pretrain", "--model_dir=gs://denied/error 403", *DATA)
+    finished = run(cloud, job=job)
+    assert finished.returncode == 0, finished.stderr
+    assert "complete at step 10" in finished.stdout
+
+
 def test_finetuning_on_several_hosts_of_an_estimator_s_image_is_refused(make_cloud):
     job = ("--", "finetune", *TASK, "--init_checkpoint=gs://b/r", FLAGS[0])
     cloud = make_cloud()
@@ -227,6 +235,10 @@ ENDS = {
     "no access": (
         {"read_error": "HTTPError 403: no storage.objects.get access"},
         (), 2, ["gs://bucket/run: cannot be read (ERROR: (gcloud) HTTPError 403"], 0,
+    ),
+    "no bucket": (
+        {"read_error": "gs://bucket not found: 404."},
+        (), 2, ["gs://bucket/run: cannot be read (ERROR: (gcloud) gs://bucket not"], 0,
     ),
     "no login": (
         {"describe_error": "You do not have an active account selected"},
