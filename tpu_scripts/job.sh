@@ -7,6 +7,10 @@ declare -A NEEDED=(
   [pretrain]='records_dir vocabulary' [finetune]='task data_dir init_checkpoint'
 )
 
+without_slashes() {
+  printf '%s' "${1%"${1##*[!/]}"}"
+}
+
 # set_job WORD...: the command (pretrain, finetune, ...) and its flags, which are checked here,
 # before a slice costs anything.
 set_job() {
@@ -27,7 +31,7 @@ set_job() {
   [[ -n $MODEL_DIR ]] || fail "$*: --model_dir=gs://... must be among its flags"
   [[ $MODEL_DIR == gs://?* ]] ||
     fail "--model_dir=$MODEL_DIR: must be on gs://; the disk of a slice is gone when it is"
-  MODEL_DIR="${MODEL_DIR%/}"
+  MODEL_DIR="$(without_slashes "$MODEL_DIR")"
   for flag in ${NEEDED[$DRIVER]:-}; do
     [[ " ${FLAGS[*]}" == *" --$flag="* ]] ||
       fail "$DRIVER to $MODEL_DIR: --$flag=... must be among its flags"
@@ -61,6 +65,19 @@ job_words() {
   fi
   [[ " ${FLAGS[*]}" != *" ${flags[0]%=*}="* ]] || flags=()
   WORDS+=(-m decoupled "$DRIVER" "${FLAGS[@]}" "${flags[@]}")
+}
+
+# job_sum: a checksum of the command and its flags, with what every system has.
+job_sum() {
+  local sum
+  sum="$(printf '%s\0' "$DRIVER" "${FLAGS[@]}" | cksum)"
+  echo "${sum%% *}"
+}
+
+# is_of_job ID: the report with this ID, which ends in a checksum, is of this job and not of
+# another command to its folder. The IDs of earlier versions have no checksum.
+is_of_job() {
+  [[ $1 != *-*-*-* || $1 == *-"$(job_sum)" ]]
 }
 
 report_folder() {
@@ -109,10 +126,11 @@ saved_step() {
   echo "${step:-0}"
 }
 
-# is_complete: whether the job that was reported is. The checkpoint decides: a command may end with
+# is_complete: whether this job is, by the report. The checkpoint decides: a command may end with
 # another code when it leaves the other hosts, or with 0 too early.
 is_complete() {
   local step
+  is_of_job "$JOB_ID" || return 1
   [[ $JOB_STATE == FINISHED && $JOB_CODE =~ ^[0-9]+$ && ! $JOB_CODE =~ ^(2|143)$ ]] || return 1
   step="$(saved_step)"
   if ((JOB_CODE == 0)); then

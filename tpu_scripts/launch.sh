@@ -97,7 +97,7 @@ start() {
   READY_HOST=1
   local seconds=$((MAX_SECONDS - SECONDS - SAVE_SECONDS))
   ((seconds > 0)) || { OUTCOME=overtime; return 1; }
-  RUN_ID="$(date -u +%Y%m%dT%H%M%S)-$$-$((++STARTS))"
+  RUN_ID="$(date -u +%Y%m%dT%H%M%S)-$$-$((++STARTS))-$(job_sum)"
   job_words
   local delete=queued
   queued || delete=node
@@ -126,10 +126,10 @@ running_job() {
 }
 
 adopt() {
-  [[ "${1##* }" == "$(report_folder)" ]] || {
+  if [[ "${1#* }" != "$(report_folder)" ]] || ! is_of_job "${1%% *}"; then
     OWNED=''
-    fail "${OPTION[name]} runs another job, which reports to ${1##* }"
-  }
+    fail "${OPTION[name]} runs another job, which reports to ${1#* }"
+  fi
   RUN_ID="${1%% *}" READY_HOST=1
   say "following job $RUN_ID, which runs already"
 }

@@ -31,10 +31,6 @@ slices="${OPTION[slices]}"
 ((slices >= 1)) || fail "--slices=0: at least one"
 [[ -r ${OPTION[jobs]} ]] || fail "--jobs=${OPTION[jobs]}: cannot be read"
 
-without_slashes() {
-  printf '%s' "${1%"${1##*[!/]}"}"
-}
-
 check_runtime
 # The lines that are jobs.
 tr -d '\r' <"${OPTION[jobs]}" | grep -v -e '^[[:space:]]*#' -e '^[[:space:]]*$' >"$SCRATCH/jobs" ||
@@ -50,7 +46,7 @@ turn=0
 while IFS= read -r line; do
   split_job "$line"
   set_job "${JOB_LINE[@]}"
-  folder="$(without_slashes "$MODEL_DIR")" sources=() slice=''
+  sources=() slice=''
   for word in "${FLAGS[@]}"; do
     case "$word" in
       --init_checkpoint=* | --branch_from=*)
@@ -58,10 +54,10 @@ while IFS= read -r line; do
         ;;
     esac
   done
-  [[ -z ${slice_of[$folder]:-} ]] ||
-    fail "--jobs=${OPTION[jobs]}: two jobs with --model_dir=$folder"
-  [[ -z ${reader_of[$folder]:-} ]] || fail "--jobs=${OPTION[jobs]}: a job starts from \
---model_dir=$folder of a later one; move it behind that: ${reader_of[$folder]}"
+  [[ -z ${slice_of[$MODEL_DIR]:-} ]] ||
+    fail "--jobs=${OPTION[jobs]}: two jobs with --model_dir=$MODEL_DIR"
+  [[ -z ${reader_of[$MODEL_DIR]:-} ]] || fail "--jobs=${OPTION[jobs]}: a job starts from \
+--model_dir=$MODEL_DIR of a later one; move it behind that: ${reader_of[$MODEL_DIR]}"
   for from in "${sources[@]}"; do
     while [[ $from == gs://?* && -z ${slice_of[$from]:-} ]]; do
       reader_of[$from]="$line"
@@ -73,7 +69,7 @@ while IFS= read -r line; do
 of two slices; use --slices=1: $line"
   done
   [[ -n $slice ]] || slice=$((turn++ % slices))
-  slice_of[$folder]="$slice"
+  slice_of[$MODEL_DIR]="$slice"
   printf '%s\n' "$line" >>"$SCRATCH/jobs-$slice"
 done <"$SCRATCH/jobs"
 

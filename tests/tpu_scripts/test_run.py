@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import shlex
 import shutil
 import signal
@@ -285,6 +286,32 @@ def test_a_run_whose_last_step_has_results_is_complete_whatever_its_code(make_cl
     assert len(cloud.calls("decoupled", "pretrain", program="python3")) == 1
 
 
+def test_another_job_of_a_folder_is_not_complete_with_the_last_one(make_cloud):
+    cloud = make_cloud()
+    train, evaluate = ((*JOB, f"--mode={mode}") for mode in ("train", "eval"))
+    for job, starts in [(train, 1), (evaluate, 2), (evaluate, 2), (train, 3)]:
+        finished = run(cloud, job=job)
+        assert finished.returncode == 0, finished.stderr
+        calls = cloud.calls("decoupled", "pretrain", program="python3")
+        assert len(calls) == starts
+    # Earlier versions did not report which job it was.
+    report = cloud.file(f"{RUN}/tpu_job/status")
+    report.write_text(re.sub(r"^(id=\w+-\d+-\d+)-\d+", r"\1", report.read_text()))
+    finished = run(cloud, job=evaluate)
+    assert f"{RUN} is complete; --again runs it anyway" in finished.stdout
+
+
+def test_two_jobs_of_one_folder_are_refused(make_cloud):
+    cloud = make_cloud()
+    jobs = cloud.folder / "jobs.txt"
+    line = f"{PRETRAIN} --model_dir={RUN}"
+    jobs.write_text(f"{line}\n{line}/ --mode=eval\n")
+    finished = run(cloud, f"--jobs={jobs}", job=())
+    assert finished.returncode == 2
+    assert f"two jobs with --model_dir={RUN}" in finished.stderr
+    assert cloud.calls("create") == []
+
+
 def test_the_job_has_time_to_save_before_its_slice_is_deleted(make_cloud):
     shown = dry_run("run.sh", *SLICE, "--max_hours=2", *JOB)
     words = started(shown)
@@ -383,9 +410,10 @@ def test_a_launcher_that_was_killed_finds_its_job_again(make_cloud):
     launcher.kill()
     launcher.communicate(timeout=20)
     # One of another job leaves the slice alone.
-    finished = run(cloud, job=(*JOB, "--model_dir=gs://bucket/other"))
-    assert finished.returncode == 2
-    assert f"runs another job, which reports to {RUN}/tpu_job" in finished.stderr
+    for flag in ("--model_dir=gs://bucket/other", "--mode=eval"):
+        finished = run(cloud, job=(*JOB, flag))
+        assert finished.returncode == 2
+        assert f"runs another job, which reports to {RUN}/tpu_job" in finished.stderr
     # A host may not answer at once.
     cloud.change(silent=2)
     again = cloud.start(*command(cloud))
