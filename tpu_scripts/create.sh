@@ -36,4 +36,4 @@ while look && [[ $STATE != READY ]]; do
   fi
   sleep "${DECOUPLED_TPU_POLL:-30}"
 done
-say "READY: it costs money until delete.sh --name=${OPTION[name]} --zone=${OPTION[zone]}"
+say "READY: it costs money until $(deletion)"

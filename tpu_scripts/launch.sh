@@ -125,6 +125,22 @@ running_job() {
   ask '' "${COMMAND[@]}"
 }
 
+# own_idle: owns a slice of ours where no job runs, which a launcher that is gone has left.
+own_idle() {
+  look
+  case "$STATE $LABEL" in
+    "WAITING $PROJECT_LABEL" | "GONE $PROJECT_LABEL") OWNED=1 ;;
+    "READY $PROJECT_LABEL")
+      if ! running_job; then
+        warn "${OPTION[name]} does not answer; it costs money until $(deletion)"
+      elif [[ -z $ANSWER ]]; then
+        OWNED=1
+      fi
+      ;;
+    UNKNOWN*) warn "${OPTION[name]} may be there: $DETAIL" ;;
+  esac
+}
+
 adopt() {
   if [[ "${1#* }" != "$(report_folder)" ]] || ! is_of_job "${1%% *}"; then
     OWNED=''

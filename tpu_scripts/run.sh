@@ -18,8 +18,8 @@
 # All paths of a job must be on gs://; upload.sh puts data there.
 #
 # Keep it alive: start it in tmux or under nohup. When started again, it finds its slice and
-# follows the job that runs there. It adds the flag --accelerator=tpu, or for TPUEstimator --tpu,
-# --tpu_zone and --gcp_project.
+# follows the job that runs there. Where all jobs are complete and none runs, it deletes the slice.
+# It adds the flag --accelerator=tpu, or for TPUEstimator --tpu, --tpu_zone and --gcp_project.
 #
 # Exit codes: 0 all complete; 2 a mistake, also one that the job found; 3 no quota; 4 gave up,
 # see the last lines; 5 the slice could not be deleted and may cost money.
@@ -99,8 +99,7 @@ leave() {
   trap '' INT TERM HUP PIPE
   trap - EXIT
   if [[ -n $OWNED && -n ${OPTION[keep]} ]]; then
-    warn "${OPTION[name]} is kept and costs money until delete.sh --name=${OPTION[name]} \
---zone=${OPTION[zone]}" || true
+    warn "${OPTION[name]} is kept and costs money until $(deletion)" || true
   elif [[ -n $OWNED ]]; then
     say "deleting the slice" || true
     if delete_slice; then say "deleted" || true; else code=5; fi
@@ -127,3 +126,4 @@ for ((number = 1; number <= JOBS; number++)); do
   fi
   run_job
 done
+[[ -n $OWNED${OPTION[keep]}${OPTION[dry_run]} ]] || own_idle

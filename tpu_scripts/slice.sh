@@ -10,6 +10,11 @@ queued() {
   [[ -z ${OPTION[plain]} ]]
 }
 
+# deletion: what to type to delete the slice.
+deletion() {
+  echo "delete.sh --name=${OPTION[name]} --zone=${OPTION[zone]}"
+}
+
 # trouble_of TEXT: what gcloud's message is about, in one word.
 trouble_of() {
   case "${1,,}" in

@@ -414,6 +414,11 @@ def test_a_launcher_that_was_killed_finds_its_job_again(make_cloud):
         finished = run(cloud, job=(*JOB, flag))
         assert finished.returncode == 2
         assert f"runs another job, which reports to {RUN}/tpu_job" in finished.stderr
+    complete = cloud.file("gs://bucket/complete/tpu_job/status")
+    complete.parent.mkdir(parents=True)
+    complete.write_text("id=1 state=FINISHED code=0\n")
+    finished = run(cloud, job=(*JOB, "--model_dir=gs://bucket/complete"))
+    assert finished.returncode == 0
     # A host may not answer at once.
     cloud.change(silent=2)
     again = cloud.start(*command(cloud))
@@ -426,6 +431,22 @@ def test_a_launcher_that_was_killed_finds_its_job_again(make_cloud):
     again.communicate(timeout=20)
     assert len(cloud.calls("decoupled", "pretrain", program="python3")) == 1
     assert len(cloud.calls("create")) == 1
+    assert cloud.state()["slices"] == {}
+
+
+def test_what_a_launcher_that_was_killed_left_idle_is_deleted(make_cloud):
+    cloud = make_cloud()
+    launcher = cloud.start(*command(cloud), DECOUPLED_TPU_POLL="30")
+    report = cloud.file(f"{RUN}/tpu_job/status")
+    wait_until(lambda: report.exists() and "FINISHED" in report.read_text())
+    launcher.kill()
+    launcher.communicate(timeout=20)
+    assert run(cloud, "--keep").returncode == 0
+    assert list(cloud.state()["slices"]) == ["n"]
+    finished = run(cloud)
+    assert finished.returncode == 0, finished.stderr
+    assert f"{RUN} is complete" in finished.stdout
+    assert finished.stdout.endswith("deleted\n")
     assert cloud.state()["slices"] == {}
 
 
