@@ -20,6 +20,13 @@ check_runtime
 request || case "$TROUBLE" in
   quota) fail "$(quota_message)" 3 ;;
   capacity) fail "no capacity for ${OPTION[type]} in ${OPTION[zone]} now; try later or elsewhere" 4 ;;
+  passing)
+    # The answer may be lost, and not the request.
+    look
+    [[ "$STATE $LABEL" =~ ^(WAITING|READY)\ $PROJECT_LABEL$ ]] || fail "no answer, see above; \
+${OPTION[name]} may exist and cost money: status.sh shows it, and $(deletion) deletes it"
+    say "it was requested all the same"
+    ;;
   *) fail "not created; gcloud says why above" ;;
 esac
 [[ -n ${OPTION[wait]} ]] || exit 0

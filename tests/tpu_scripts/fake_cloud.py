@@ -10,6 +10,7 @@ slice's first host) and hosts/NAME.N (of its other hosts). Its state holds
 
   lives: one dict per creation, the last also for those after it:
     error: gcloud's message; nothing is created.
+    lost_answer: gcloud's message after the creation.
     states: of the queued resource (or node), one per question; the last stays.
     message: why the request failed.
     lost: [step, state]: once that checkpoint is saved, the slice gets this state and
@@ -164,6 +165,8 @@ class Service:
         self._state["slices"][words[0]] = slice_
         for worker in range(slice_["hosts"]):
             os.makedirs(self._home(words[0], worker))
+        if "lost_answer" in life:
+            raise Refused(life["lost_answer"])
         return ""
 
     def _describe(self, queued, words, options):

@@ -28,6 +28,20 @@ def test_a_request_that_something_else_deletes_is_not_waited_for(make_cloud):
     assert "the request is gone" in finished.stderr
 
 
+@pytest.mark.parametrize("life", ["lost_answer", "error"])
+def test_a_request_without_an_answer_may_have_been_made(make_cloud, life):
+    cloud = make_cloud(lives=[{life: "Connection reset by peer"}])
+    finished = cloud.run("create.sh", *SLICE, "--type=v6e-8")
+    if life == "lost_answer":
+        assert finished.returncode == 0, finished.stderr
+        assert finished.stdout.endswith("it was requested all the same\n")
+        return
+    assert finished.returncode == 2
+    [_, message] = finished.stderr.splitlines()
+    assert "n may exist and cost money: status.sh shows it" in message
+    assert message.endswith(f"delete.sh --name=n {ZONE} deletes it")
+
+
 def test_deletion_takes_ours_and_leaves_others(make_cloud):
     other = {**OURS, "labels": {"project": "other"}}
     node = {**OURS, "queued": False, "states": ["PREEMPTED"]}
