@@ -12,6 +12,7 @@ out of memory, and must be created anew; 2: no such TPU, or no access to it.
 """
 
 import sys
+import time
 from typing import NamedTuple
 
 from absl import flags
@@ -81,17 +82,14 @@ def connect(name: str, zone: str | None, project: str | None):
 
 def wait(client, seconds: int) -> Health:
     """The TPU's health when it is healthy or not recoverable, or after `seconds`."""
-    health = read_health(client)
-    if not seconds or exit_code(health) != NOT_HEALTHY_CODE:
-        return health
-    try:
-        client.wait_for_healthy(timeout_s=seconds, interval=_SECONDS_BETWEEN_QUESTIONS)
-    except RuntimeError:
-        # It is not healthy in time; the report shows its state.
-        pass
-    except ValueError as error:
-        raise _no_answer(client, error) from error
-    return read_health(client)
+    end = time.monotonic() + seconds
+    while True:
+        health = read_health(client)
+        left = end - time.monotonic()
+        if exit_code(health) != NOT_HEALTHY_CODE or left <= 0:
+            return health
+        console.say(f"{client.name()}: {health.state}, {health.health}; waiting")
+        time.sleep(min(left, _SECONDS_BETWEEN_QUESTIONS))
 
 
 def read_health(client) -> Health:

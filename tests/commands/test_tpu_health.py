@@ -97,19 +97,27 @@ def test_running_out_of_memory_just_now_is_beyond_help(seconds_ago, code):
 
 def test_waiting_ends_when_it_is_healthy():
     bad, good = node(health="TIMEOUT"), node()
-    # A question each for symptoms, state, health and symptoms, type, version of the
-    # first look, and then: not healthy (with two for the warning), healthy.
-    client, api = connect(*[bad] * 12, good)
+    # Seven questions a look: symptoms, state, health, recoverable (2), type, version.
+    client, api = connect(*[bad] * 14, good)
     health = tpu_health.wait(client, seconds=60)
     assert health.health == "HEALTHY"
-    assert len(api.asked) > 12
+    assert len(api.asked) == 21
 
 
-def test_waiting_has_an_end(caplog):
+@pytest.mark.parametrize(
+    "later, code", [(node("PREEMPTED", None), 3), (node("READY", None), 0)]
+)
+def test_waiting_ends_when_it_is_settled(later, code):
+    client, api = connect(*[node(health="TIMEOUT")] * 7, later)
+    assert tpu_health.exit_code(tpu_health.wait(client, seconds=5)) == code
+    assert len(api.asked) < 20
+
+
+def test_waiting_has_an_end(capsys):
     client, _ = connect(node(health="TIMEOUT"))
     health = tpu_health.wait(client, seconds=1)
     assert tpu_health.exit_code(health) == 4
-    assert 'health "TIMEOUT"' in caplog.text
+    assert "n: READY, TIMEOUT; waiting\n" in capsys.readouterr().out
 
 
 def test_nobody_waits_for_what_does_not_come_back():
