@@ -132,6 +132,10 @@ set_option() {
 # does, but expands and runs nothing.
 split_job() {
   local word
+  # Words without one, then one: xargs would keep it, and a shell not always.
+  local kept=$'^([^\'"\\]|\\\\.|\'[^\']*\'|"[^"\\]*")*"[^"\\]*\\\\'
+  [[ ! $1 =~ $kept ]] || fail "--jobs=${OPTION[jobs]}: a backslash within double quotes; use \
+single quotes: $1"
   mapfile -d '' -t JOB_LINE < <(xargs printf '%s\0' <<<"$1" 2>"$SCRATCH/errors")
   [[ ! -s $SCRATCH/errors ]] || fail "--jobs=${OPTION[jobs]}: quotes do not match: $1"
   for word in "${JOB_LINE[@]:1}"; do

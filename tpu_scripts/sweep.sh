@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs many jobs, e.g. rows of a table or seeds of a task, on one slice or on several at once.
 # The file holds a line per job, the command and its flags, each with a --model_dir of its own;
-# quotes work as in a shell, and a line that starts with # is a comment:
+# single quotes work as in a shell, and a line that starts with # is a comment:
 #
 #   pretrain --gin_file=models/e_out_128.gin --model_dir=gs://bucket/e_out_128 ...
 #   finetune --task=xnli --gin_param='TrainingConfig.seed = 2' --model_dir=gs://bucket/seed_2 ...

@@ -1,6 +1,7 @@
 """Creating, watching, listing and deleting slices, and the jobs of a sweep."""
 
 import re
+import shlex
 
 from tests.tpu_scripts.cloud import ACCOUNT, DATA, FINETUNE, PRETRAIN, ZONE
 
@@ -155,6 +156,16 @@ def test_a_job_of_a_sweep_runs_behind_the_one_it_starts_from(make_cloud):
     assert [folder for slice_, folder in said if slice_ == "n-1"] == ["other", "k"]
 
 
+def test_a_backslash_outside_of_double_quotes_is_taken_as_in_a_shell(make_cloud):
+    word = r"""--gin_param='A.b = "c\\n"'\"" d"\ e"""
+    rows = f"{PRETRAIN} --model_dir=gs://b/a {word}\n"
+    finished = sweep(make_cloud(), rows, "--dry-run")
+    assert finished.returncode == 0, finished.stderr
+    [line] = [x for x in finished.stdout.splitlines() if "host_job.sh start" in x]
+    [start] = [x for x in shlex.split(line) if x.startswith("--command=")]
+    assert shlex.split(word)[0] in shlex.split(start)
+
+
 def test_a_sweep_checks_its_jobs_before_it_creates_anything(make_cloud):
     cloud = make_cloud()
     first = f"{PRETRAIN} --model_dir=gs://b/a\n"
@@ -178,6 +189,10 @@ def test_a_sweep_checks_its_jobs_before_it_creates_anything(make_cloud):
         (f"{first}{same} --feature_dir=f\n", "--feature_dir=f: must be on gs://"),
         ("# none\n", "no job in it"),
         ("pretrain --model_dir=gs://b/a --x='\n", "quotes do not match"),
+        (
+            f'{PRETRAIN} --model_dir=gs://b/a --x=\'"\' --y="A.b = \\"c d\\""\n',
+            f"a backslash within double quotes; use single quotes: {PRETRAIN}",
+        ),
         ("pretrain --model_dir=gs://b/a # seed 1\n", "unexpected argument '#'"),
         (f"{reader}\n{first}", f"behind that: {reader}"),
         (
