@@ -52,7 +52,7 @@ ensure() {
       GONE) own; lost "$DETAIL ${PROBLEM}"; return 1 ;;
       UNKNOWN)
         # The first answer shows whether gcloud may ask at all.
-        [[ -n $OWNED ]] || fail "cannot tell what there is: $DETAIL"
+        [[ -n $OWNED${REQUESTED:-} ]] || fail "cannot tell what there is: $DETAIL"
         ((++unknown < MOST_UNKNOWN)) || { OUTCOME=unreachable; return 1; }
         ;;
     esac
@@ -64,6 +64,7 @@ create() {
   # From the request on there may be something to delete.
   OWNED=1
   request && CREATED=1 && return
+  [[ $TROUBLE == passing ]] || OWNED=''
   case "$TROUBLE" in
     quota) OUTCOME=quota ;;
     capacity | passing) OUTCOME=no_room ;;

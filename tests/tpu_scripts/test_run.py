@@ -498,6 +498,26 @@ def test_keep_leaves_the_slice_and_says_so(make_cloud):
     assert list(cloud.state()["slices"]) == ["n"]
 
 
+def test_a_slice_that_was_refused_is_not_kept(make_cloud):
+    cloud = make_cloud(lives=[{"error": NO_QUOTA}])
+    finished = run(cloud, "--keep")
+    assert finished.returncode == 3
+    assert "is kept and costs money" not in finished.stderr
+
+
+@pytest.mark.slow
+def test_gcloud_may_fail_to_answer_after_a_refusal(make_cloud):
+    cloud = make_cloud(lives=[{"error": NO_ROOM}, {}])
+    launcher = cloud.start(*command(cloud), DECOUPLED_TPU_BACKOFF="1")
+    wait_until(lambda: cloud.calls("create"))
+    cloud.change(describe_error="UNAVAILABLE: try again")
+    questions = len(cloud.calls("describe"))
+    wait_until(lambda: len(cloud.calls("describe")) > questions)
+    cloud.change(describe_error="")
+    _, errors = launcher.communicate(timeout=20)
+    assert launcher.returncode == 0, errors
+
+
 def test_several_jobs_share_a_slice_and_complete_ones_are_passed_over(make_cloud):
     cloud = make_cloud(runs=[["save 10"]])
     jobs = cloud.folder / "jobs.txt"
