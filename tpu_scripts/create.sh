@@ -17,6 +17,15 @@ no_rest
 need_slice
 check_runtime
 
+# interrupted CODE: from the request on there may be something that costs.
+interrupted() {
+  warn "the request stays, and costs money once it is served, until $(deletion)"
+  exit "$1"
+}
+trap 'interrupted 130' INT
+trap 'interrupted 143' TERM
+trap 'interrupted 129' HUP
+
 request || case "$TROUBLE" in
   quota) fail "$(quota_message)" 3 ;;
   capacity) fail "no capacity for ${OPTION[type]} in ${OPTION[zone]} now; try later or elsewhere" 4 ;;

@@ -2,7 +2,9 @@
 
 import re
 import shlex
+import signal
 
+from tests.processes import wait_until
 from tests.tpu_scripts.cloud import ACCOUNT, DATA, FINETUNE, PRETRAIN, ZONE
 
 SLICE = ("--name=n", ZONE)
@@ -19,6 +21,17 @@ def test_creation_waits_until_the_slice_is_ready(make_cloud):
     assert said[-1].startswith("READY: it costs money until delete.sh --name=n")
     [words] = cloud.calls("create")
     assert "--labels=project=decoupled,owner=ada" in words
+
+
+def test_an_interrupted_wait_says_how_to_delete_the_request(make_cloud):
+    cloud = make_cloud(lives=[{"states": ["WAITING_FOR_RESOURCES"]}])
+    waiting = cloud.start("create.sh", *SLICE, "--type=v6e-8", "--wait")
+    wait_until(lambda: cloud.calls("describe"))
+    waiting.send_signal(signal.SIGINT)
+    _, errors = waiting.communicate(timeout=20)
+    assert waiting.returncode == 130
+    assert errors.endswith(f"until delete.sh --name=n {ZONE}\n")
+    assert list(cloud.state()["slices"]) == ["n"]
 
 
 def test_a_request_that_something_else_deletes_is_not_waited_for(make_cloud):
