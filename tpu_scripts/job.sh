@@ -24,6 +24,10 @@ set_job() {
       --*_dir=* | --vocabulary=* | --init_checkpoint=* | --branch_from=*)
         need_remote "${flag%%=*}" "${flag#*=}"
         ;;
+      --gin_file=gs://?*) ;;
+      --gin_file=*)
+        [[ -f $HERE/../gin/${flag#*=} ]] || refuse "$flag: neither in gin/ nor on gs://"
+        ;;
       # After -- it would be the job's, and this one costs.
       --dry-run | --dry_run) fail "$flag must stand before --" ;;
     esac

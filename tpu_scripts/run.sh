@@ -15,7 +15,7 @@
 #       --init_checkpoint=gs://bucket/rembert --model_dir=gs://bucket/rembert_xnli
 #   tpu_scripts/run.sh --name=decoupled-1 --zone=us-central1-a --jobs=jobs.txt
 #
-# All paths of a job must be on gs://; upload.sh puts data there.
+# All paths of a job must be on gs://, except names of files in gin/; upload.sh puts data there.
 #
 # Keep it alive: start it in tmux or under nohup. When started again, it finds its slice and
 # follows the job that runs there. Where all jobs are complete and none runs, it deletes the slice.

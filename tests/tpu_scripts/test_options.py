@@ -230,6 +230,11 @@ def test_fetching_can_leave_checkpoints_behind():
                 (TUNED, "--feature_dir=features"),
             ]
         ),
+        (
+            "run.sh",
+            [*TYPED, *JOB, "--gin_file=/home/me/my.gin"],
+            "--gin_file=/home/me/my.gin: neither in gin/ nor on gs:// (--force tries",
+        ),
         ("sweep.sh", [*SLICE], "--jobs must be given"),
         ("sweep.sh", [*SLICE, "--jobs=no", "--slices=08"], "--jobs=no: cannot be read"),
     ],
@@ -241,6 +246,19 @@ def test_mistakes_are_one_line_and_exit_code_2(script, options, message):
     last = finished.stderr.splitlines()[-1]
     assert message in last
     assert last.startswith(f"{script}: error: ")
+
+
+@pytest.mark.parametrize(
+    "options, path",
+    [
+        ([], "models/rembert.gin"),
+        ([], "gs://b/my.gin"),
+        # Copied to the host.
+        (["--force"], "my.gin"),
+    ],
+)
+def test_gin_files_may_be_of_the_package_or_on_the_bucket(options, path):
+    assert dry_run("run.sh", *TYPED, *options, *JOB, f"--gin_file={path}")
 
 
 def test_help_explains_each_script_and_only_its_options():
