@@ -61,13 +61,13 @@ ensure() {
 }
 
 create() {
-  # From the request on there may be something to delete.
+  # From the request on there may be something to delete, unless it was clearly not met.
   OWNED=1
   request && CREATED=1 && return
-  [[ $TROUBLE == passing ]] || OWNED=''
   case "$TROUBLE" in
-    quota) OUTCOME=quota ;;
-    capacity | passing) OUTCOME=no_room ;;
+    quota) OUTCOME=quota OWNED='' ;;
+    capacity) OUTCOME=no_room OWNED='' ;;
+    passing) OUTCOME=no_room ;;
     *) OUTCOME=not_created ;;
   esac
   return 1

@@ -4,6 +4,8 @@ import re
 import shlex
 import signal
 
+import pytest
+
 from tests.processes import wait_until
 from tests.tpu_scripts.cloud import ACCOUNT, DATA, FINETUNE, PRETRAIN, ZONE
 

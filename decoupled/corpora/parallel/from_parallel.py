@@ -45,7 +45,8 @@ from decoupled.corpora.parallel.parallel_text import (
 RULES = [3, 2]
 # Manifests of earlier versions have these, of a task of verses that is gone.
 _OF_EARLIER_VERSIONS = {"max_train_examples": 4000, "max_test_examples": 1000}
-REPEATED = "held-out sentence with a repeated text, left out of sentences/ and pairs"
+# Also out of sentences/; the fingerprint of a corpus has these words.
+REPEATED = "held-out sentence with a repeated text, left out of pairs"
 # The reason for dropping empty lines, and dashes for verses that a translation lacks.
 WITHOUT_WORDS = "sentence without letters"
 _WORD = re.compile(r"[^\W_]")
