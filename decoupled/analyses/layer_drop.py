@@ -176,7 +176,11 @@ def _scores(path, results, split) -> dict[str, float]:
     metrics = official.headline(task, results)
     languages = official.scored_languages(task, results, split)
     if not languages:
-        raise UserError(f"{path}: has no {', '.join(metrics)} of {split}")
+        other = "test" if split == "dev" else "dev"
+        cure = f"give --split={other}"
+        if not official.scored_languages(task, results, other):
+            cure = "evaluate files with labels: decoupled finetune --mode=eval"
+        raise UserError(f"{path}: has no {', '.join(metrics)} of {split}; {cure}")
     return {
         language: statistics.fmean(values[name] for name in metrics)
         for language, values in languages.items()

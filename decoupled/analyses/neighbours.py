@@ -88,7 +88,7 @@ def read_files(
     if not there:
         raise UserError(f"{data_dir}: no files XX-en.XX, XX being a language")
     read = []
-    for name in languages or there:
+    for name in dict.fromkeys(languages or there):
         if name not in there:
             raise UserError(f"--languages: no {name}-en.{name} in {data_dir}")
         stem = os.path.join(data_dir, f"{name}-en")

@@ -246,8 +246,8 @@ def _print_table(output_dir: str, report: dict[str, Any]) -> None:
     rows.sort(key=lambda row: (-row[-1], -row[2], row[0]))
     shown, rest = rows[:_SHOWN_LANGUAGES], rows[_SHOWN_LANGUAGES:]
     if rest:
-        shown.append([f"mean of {len(rest)} more", *_column_means(rest)])
-    shown.append([f"mean of all {len(rows)}", *_column_means(rows)])
+        shown.append([f"{len(rest)} more, mean", *_column_means(rest)])
+    shown.append(["mean", *_column_means(rows)])
     heads = ["tokens/word", "tokens/character", "unknown", "single bytes"]
     console.table(
         f"{vocabulary_path(output_dir)}: {report['vocab_size']:,} pieces",
@@ -257,6 +257,7 @@ def _print_table(output_dir: str, report: dict[str, Any]) -> None:
 
 
 def _column_means(rows: list[list[Any]]) -> list[float | None]:
+    """Of the languages that have a value, as those without words have none per word."""
     columns = list(zip(*rows, strict=True))[1:]
     filled = [[value for value in column if value is not None] for column in columns]
     return [sum(column) / len(column) if column else None for column in filled]

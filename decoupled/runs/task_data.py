@@ -145,7 +145,7 @@ class TaskData:
                 "task; evaluated, and in no mean"
             )
         missing = [x for x in official.TASKS[name].languages if x not in there]
-        if there and missing:
+        if there and missing and "test" in self._splits:
             console.say(
                 f"{name}: no test file of {', '.join(missing)}; XTREME's score of the "
                 "task needs all of them"

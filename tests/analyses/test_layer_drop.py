@@ -207,8 +207,13 @@ def test_questions_are_scored_by_two_metrics(tmp_path):
     results = {"task": "xquad", "learning_rate": 1e-5, "dev": rows, "test": {}}
     path = write_folder(tmp_path / "run", results, task="xquad")
     assert layer_drop.read_run(path, "dev").scores == [50]
-    with pytest.raises(UserError, match="has no exact_match, f1 of test"):
+    message = "has no exact_match, f1 of test; give --split=dev"
+    with pytest.raises(UserError, match=message):
         layer_drop.read_run(path, "test")
+    path = write_folder(tmp_path / "none", {**results, "dev": {}}, task="xquad")
+    message = "has no exact_match, f1 of dev; evaluate files with labels: .* --mode=ev"
+    with pytest.raises(UserError, match=message):
+        layer_drop.read_run(path, "dev")
 
 
 def test_what_is_shown(folders, tmp_path, capsys):

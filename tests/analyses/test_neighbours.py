@@ -106,8 +106,8 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def of_files(model, files):
-    """The result for two files."""
-    texts = neighbours.read_files(files, None, 0)
+    """The result for two files, whose language is named twice."""
+    texts = neighbours.read_files(files, ["ti", "ti"], 0)
     return neighbours.measure([open_model(model)], texts, SETTINGS)
 
 

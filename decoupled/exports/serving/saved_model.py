@@ -228,6 +228,10 @@ def say_written(export_dir: str, description: dict[str, Any]) -> None:
         title, name = predicted
         console.say(f"{title}:")
         command = f"decoupled predict --export_dir={export_dir} --input={name}"
+        columns = description["task"]["columns"]
+        if description["kind"] == "tagger" and columns not in ([], [1]):
+            # A treebank has words in another column than a table of words alone.
+            command += " --texts=1"
         console.say(f"  {command} --output=FILE")
         return
     [name] = set(description["bytes"]) & set(_SHOWN)

@@ -57,6 +57,7 @@ def test_says_how_the_length_compares_to_that_of_training(
     assert said in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("columns", [[], [2]])
 @pytest.mark.parametrize(
     "kind, texts, call",
     [
@@ -82,18 +83,20 @@ def test_says_how_the_length_compares_to_that_of_training(
         ),
     ],
 )
-def test_shows_how_each_kind_of_model_is_called(capsys, kind, texts, call):
+def test_shows_how_each_kind_of_model_is_called(capsys, kind, texts, call, columns):
     names = ["preprocessor", kind]
     names += [] if kind in ("tagger", "span_model") else [f"text_{kind}"]
     description = {
         "kind": kind,
-        "task": {"texts": texts},
+        "task": {"texts": texts, "columns": columns},
         "checkpoint": {"name": "model.ckpt-7", "global_step": 7},
         "bytes": dict.fromkeys(names, 10),
     }
     say_written("out", description)
     printed = capsys.readouterr().out
     assert call in printed
+    # A tagger of a treebank would take column 2 of a table for words.
+    assert ("--texts=1" in printed) == (kind == "tagger" and columns == [2])
     assert (f"tf.saved_model.load('out/text_{kind}')" in printed) == (len(names) == 3)
 
 
