@@ -15,7 +15,8 @@ names changes text: increase `wikitext.RULES` with it.
 import calendar
 import importlib.resources
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from decoupled.core import files
 from decoupled.corpora.text_lines import is_small
@@ -90,8 +91,6 @@ _BEFORE_WORD = re.compile(
     re.IGNORECASE,
 )
 _WINDOW = 200
-# No conversion has more; removing the first of a million takes long.
-_MOST_ARGUMENTS = 50
 _DEPTH = 6
 
 # Text before a date or a name, which may be the template's argument.
@@ -101,8 +100,10 @@ _UNITS, _SYMBOLS = NAMES["units"], frozenset(NAMES["unit_symbols"])
 _RANGES = NAMES["ranges"]
 _WITHOUT_TEXT = TEMPLATES["nothing"]
 
-_FRENCH_CENTURY = re.compile(r"(-?[IVX]+(?:e|er)) (siècle|millénaire)(.*)", re.I)
+_FRENCH_CENTURY = re.compile(r"([IVX]+(?:e|er)) (siècle|millénaire)([^|]*)", re.I)
 _NUMBER = re.compile(r"[-−+]?[\d,.]+(?:[/⁄]\d+)?(?:e\d+)?")
+# A month in digits: "1 1 2000". A year before Christ: "-44".
+_NO_DATE = re.compile(r"(?:\d[\s/.-]+|[-−])\d")
 _INNERMOST = re.compile(r"\{\{([^{}]*)\}\}")
 _LINK_BAR = re.compile(r"(\[\[[^\[\]|]*)\|([^\[\]]*\]\])")
 
@@ -158,13 +159,18 @@ def _shown_inner(inner):
     if name in _CONSTANT:
         return _CONSTANT[name]
     if name in _PREFIXES:
-        return " ".join([_PREFIXES[name], *_positional(inner)[:1]]).strip()
+        arguments = _positional(inner)
+        if any(arguments[1:]):
+            return HOLE
+        return " ".join([_PREFIXES[name], *arguments]).strip()
     if name.startswith("formatnum:"):
         return inner.partition(":")[2].partition("|")[0].strip()
-    if name in _HANDLERS:
+    if kind := _KIND_OF.get(name):
         arguments = _positional(inner)
-        return _HANDLERS[name](arguments, inner) or GAP
-    if century := _FRENCH_CENTURY.fullmatch(" ".join(inner.partition("|")[0].split())):
+        if any(arguments[kind.most :]) or _has_named(inner, kind.changing):
+            return HOLE
+        return kind.text(arguments, inner) or GAP
+    if century := _FRENCH_CENTURY.fullmatch(" ".join(inner.split())):
         return "".join((century[1], " ", century[2], century[3]))
     return GAP
 
@@ -187,6 +193,10 @@ def _named(inner, key):
     return match[1].strip() if match else ""
 
 
+def _has_named(inner, keys):
+    return bool(keys and re.search(rf"\|\s*(?:{keys})\s*=", inner))
+
+
 def _first(arguments, inner):
     return arguments[0] if arguments else ""
 
@@ -203,10 +213,14 @@ def _second_or_first(arguments, inner):
     return _second(arguments, inner) or _first(arguments, inner)
 
 
+def _link_title(arguments, inner):
+    """{{ill|Title|de|Titel}}; the old order is {{ill|de|Titel}}."""
+    title = _first(arguments, inner)
+    return HOLE if LANGUAGE_PREFIX.fullmatch(title) else title
+
+
 def _convert(arguments, inner):
     text = ""
-    if len(arguments) > _MOST_ARGUMENTS:
-        return HOLE
     while arguments and _NUMBER.fullmatch(arguments[0]):
         text += arguments.pop(0)
         if len(arguments) > 1 and arguments[0] in _RANGES:
@@ -218,16 +232,18 @@ def _convert(arguments, inner):
     unit = _UNITS.get(arguments[0].lower(), arguments[0])
     if unit == arguments[0] and unit not in _SYMBOLS:
         return HOLE
-    if len(arguments) > 3 and _NUMBER.fullmatch(arguments[1]) and arguments[2] == "in":
-        return f"{text} {unit} {arguments[1]} inches"
+    if len(arguments) > 2 and _NUMBER.fullmatch(arguments[1]):
+        is_length = arguments[2] == "in" and "1" not in (text, arguments[1])
+        return f"{text} {unit} {arguments[1]} inches" if is_length else HOLE
     if re.search(r"\badj\s*=\s*(on|mid)", inner):
         singular = {"feet": "foot", "inches": "inch", "stone": "stone"}
         return f"{text}-{singular.get(unit, unit.removesuffix('s'))}"
-    return f"{text} {unit}"
+    # The names of units are plurals.
+    return HOLE if text.lstrip("-−+") == "1" else f"{text} {unit}"
 
 
 def _value(arguments, inner):
-    if len(arguments) != 1 or re.search(r"\|\s*e\s*=", inner):
+    if not any(arguments):
         return HOLE
     unit = _named(inner, "u") or _named(inner, "ul")
     return (
@@ -236,7 +252,7 @@ def _value(arguments, inner):
 
 
 def _number_and_unit(arguments, inner):
-    return " ".join(argument for argument in arguments[:2] if argument)
+    return " ".join(filter(None, arguments))
 
 
 def _fraction(arguments, inner):
@@ -246,19 +262,21 @@ def _fraction(arguments, inner):
 
 
 def _as_of(arguments, inner):
-    if not arguments or not arguments[0].isdigit():
+    date, month = [*arguments, "", ""][:2]
+    if not date.isdigit():
         return ""
     word = "as of" if re.search(r"\blc\s*=\s*[yo]", inner) else "As of"
-    date = arguments[0]
-    if len(arguments) > 1 and arguments[1].isdigit() and 1 <= int(arguments[1]) <= 12:
-        date = f"{calendar.month_name[int(arguments[1])]} {date}"
+    if month:
+        if month.lstrip("0") not in map(str, range(1, 13)):
+            return HOLE
+        date = f"{calendar.month_name[int(month)]} {date}"
     return f"{word} {date}"
 
 
 def _french_century(arguments, inner):
     if len(arguments) < 2:
         return ""
-    word = "" if _name(inner).endswith("-") or _name(inner) == "sp-" else " siècle"
+    word = "" if _name(inner) == "s-" else " siècle"
     return f"{arguments[0]}{arguments[1]}{word}"
 
 
@@ -287,28 +305,43 @@ def _chinese_link(arguments, inner):
 
 
 def _date(arguments, inner):
-    return " ".join(argument for argument in arguments[:3] if argument)
+    text = " ".join(filter(None, arguments[:3]))
+    return HOLE if _NO_DATE.search(text) else text
 
 
-# Kind of template -> its text; names.json lists the templates of each kind.
+class _Kind(NamedTuple):
+    """How a kind of templates is shown; one with other arguments becomes a `HOLE`.
+
+    text: makes it of the positional arguments and all that is in the braces. most: the
+    number of positional arguments; many conversions in one would take long. changing:
+    names of arguments that change the text.
+    """
+
+    text: Callable[[list[str], str], str]
+    most: int
+    changing: str = ""
+
+
+# names.json lists the templates of each kind.
 _KINDS = {
-    "first_argument": _first,
-    "second_argument": _second,
-    "last_argument": _last,
-    "second_or_first_argument": _second_or_first,
-    "conversion": _convert,
-    "number_and_unit": _number_and_unit,
-    "fraction": _fraction,
-    "french_century": _french_century,
-    "spanish_century": _spanish_century,
-    "prefixed_ship": _prefixed_ship,
-    "ship": _ship,
-    "date": _date,
-    "value": _value,
-    "as_of": _as_of,
-    "quotation": _quoted,
-    "chinese_link": _chinese_link,
+    "only_argument": _Kind(_first, 1),
+    "first_of_two_arguments": _Kind(_first, 2, "text|texte"),
+    "japanese_name": _Kind(_first, 4),
+    "link_title": _Kind(_link_title, 50, "lt|label"),
+    "second_argument": _Kind(_second, 2),
+    "last_argument": _Kind(_last, 3),
+    "second_or_first_argument": _Kind(_second_or_first, 5),
+    "conversion": _Kind(_convert, 50),
+    "number_and_unit": _Kind(_number_and_unit, 2, "e"),
+    "fraction": _Kind(_fraction, 3),
+    "french_century": _Kind(_french_century, 2),
+    "spanish_century": _Kind(_spanish_century, 3),
+    "prefixed_ship": _Kind(_prefixed_ship, 3),
+    "ship": _Kind(_ship, 4),
+    "date": _Kind(_date, 4),
+    "value": _Kind(_value, 1, "e|upl?|p|s|end"),
+    "as_of": _Kind(_as_of, 2, "since|alt|pre|post|bare"),
+    "quotation": _Kind(_quoted, 1),
+    "chinese_link": _Kind(_chinese_link, 4),
 }
-_HANDLERS = {
-    name: function for kind, function in _KINDS.items() for name in TEMPLATES[kind]
-}
+_KIND_OF = {name: _KINDS[kind] for kind in _KINDS for name in TEMPLATES[kind]}

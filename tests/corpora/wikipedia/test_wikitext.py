@@ -137,6 +137,10 @@ Au {{s|XIX|e}} et au {{XXe siècle}}, il y a {{unité|5|km}}.
 Au XIXe siècle et au XXe siècle, il y a 5 km.
 他在{{le|牛津|Oxford}}和{{tsl|en|Ely|伊利}}住了很多年，后来离开了。
 他在牛津和伊利住了很多年，后来离开了。
+{{abbr|Dr.|Doctor}} {{ill|Al Ham|de|Al H|fr|A}} is {{convert|5|ft|6|in|m}} tall.
+Dr. Al Ham is 5 feet 6 inches tall.
+Le {{date|1|janvier|1900}}, au {{s|V|e|}}, il a {{val|5|u=kg}} de {{small|sel|}}.
+Le 1 janvier 1900, au Ve siècle, il a 5 kg de sel.
 # Notes show nothing
 He left.{{sfn|A|2000|p=1}} He{{citation needed|date=May 2000}} came.
 He left. He came.
@@ -157,6 +161,24 @@ Where □ is large, □ is.
 It weighs {{convert|5|e6kg}} in all of its parts.
 It weighs □ in all of its parts.
 """)
+
+# Each has an argument that changes what it shows, or a form that is not shown.
+UNKNOWN_ARGUMENTS = """
+{{unité|250|km|2}} {{unité|3|e=6|habitants}} {{nombre|5|km|2}} {{-s|V|e}}
+{{s2|XVII|e|XVIII|e}} {{sp|XVII|e|au|XIX|e}} {{s|XVII|e|XVIII}} {{Ier siècle|av. J.-C.}}
+{{num|1000|км}} {{дата|31|12|1909}} {{date|1|1|2000}} {{date-|14/07/1789}}
+{{date|15|mars|-44}} {{circa|1320|1390}} {{val|299792|u=km|up=s}} {{val|p=$|5}}
+{{val|3|s=%}} {{val|1|end=x}} {{key press|Ctrl|C}} {{not a typo|an|other}}
+{{OldStyleDate|17 January|1748|6 January}} {{ill|de|Hans Müller}} {{ill|Foo|de|lt=Bar}}
+{{le|a|b|c}} {{lien|Foo (film)|texte=Foo}} {{as of|2012|3|4}} {{as of|2010|since=y}}
+{{as of|2010|May}} {{as of|2010|alt=In 2010}} {{convert|1|mi}} {{convert|5|ft|1|in}}
+{{convert|11|st|4|lb|kg}} {{font color|red|white|text}} {{citation|a|b}}
+"""
+
+
+@pytest.mark.parametrize("template", re.findall(r"\{\{.*?\}\}", UNKNOWN_ARGUMENTS))
+def test_arguments_of_unknown_meaning_make_a_hole(template):
+    assert line(f"It was {template} in this town.") == f"It was {HOLE} in this town."
 
 
 @pytest.mark.parametrize("text, expected", TEMPLATES)
