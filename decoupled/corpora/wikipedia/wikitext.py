@@ -8,6 +8,7 @@ spaces.
 
 import collections
 import re
+import unicodedata
 
 from decoupled.corpora.text_lines import SENTENCE_ENDS, is_small
 from decoupled.corpora.wikipedia import wiki_blocks, wiki_inline, wiki_templates
@@ -15,7 +16,7 @@ from decoupled.corpora.wikipedia.wiki_templates import GAP, HOLE
 
 # Version of the rules that make text from wikitext, a part of a corpus's fingerprint.
 # Add 1 with every change that changes text.
-RULES = 6
+RULES = 7
 
 END_SECTIONS = "sections of references, links or works"
 LIST_ITEMS = "list items that are no sentences"
@@ -163,12 +164,13 @@ _START = re.compile(rf"[\s{GAP}]*{GAP}\s+")
 _AFTER_SENTENCE = re.compile(
     rf"(?<=[{SENTENCE_ENDS}{_CLOSING_CLASS}]) ?{GAP}[ {GAP}]*(?= |$)"
 )
-# A gap directly after a word, but not within a word, is a note.
+# A gap directly after a word, but not within a word, may be a note.
 _NOTE = re.compile(
     rf"(?<=[^\s{_OPEN}\[{HOLE}{GAP}]){GAP}+"
     rf"(?=[\s{_SEPARATORS}{SENTENCE_ENDS}{_CLOSING_CLASS}:–—]|$)"
     rf"(?<![\"“«„']{GAP}(?=[\"”»’']))"
 )
+_BEFORE_NOTE = f"{SENTENCE_ENDS}{_SEPARATORS}{_CLOSING}"
 
 # All white space is single spaces here. No pattern can read the same text again in
 # another match; otherwise the time would grow with the square of a paragraph's length.
@@ -212,13 +214,20 @@ def _close_gaps(paragraph):
         if not is_small(paragraph[start.end() : start.end() + 1]):
             paragraph = paragraph[start.end() :]
     paragraph = _AFTER_SENTENCE.sub(_after_sentence, paragraph)
-    paragraph = _NOTE.sub("", paragraph)
+    paragraph = _NOTE.sub(_note_text, paragraph)
     return paragraph.replace(GAP, HOLE)
 
 
 def _after_sentence(match):
     after = match.string[match.end() : match.end() + 2]
     return match[0] if is_small(after.lstrip()[:1]) else ""
+
+
+def _note_text(match):
+    """Empty after a letter, a digit or the end of a part; "$" or "–" needs a number."""
+    before = match.string[match.start() - 1]
+    is_of_word = unicodedata.category(before)[0] in "LMN"
+    return "" if is_of_word or before in _BEFORE_NOTE else match[0]
 
 
 def _parenthesis_text(match):

@@ -146,6 +146,11 @@ He left.{{sfn|A|2000|p=1}} He{{citation needed|date=May 2000}} came.
 He left. He came.
 He left{{unknown note|1}}, she came. {{unknown note}} End.
 He left, she came. End.
+He left”{{unknown note}} and दिल्ली{{unknown note}} fell (2){{unknown note}}.
+He left” and दिल्ली fell (2).
+# No notes
+It is ${{Inflation|US|1}} or £{{x|1}}, ~{{x|1}}, no. #{{x|1}} in 1990–{{x|1}}.
+It is $□ or £□, ~□, no. #□ in 1990–□.
 # Parentheses that lost a part
 Paris ({{IPA|paʁi}}; from ''Parisii'') is a city.
 Paris is a city.
