@@ -54,6 +54,11 @@ _INITIAL = re.compile(
     re.IGNORECASE,
 )
 _RAISED = re.compile(r"<(sub|sup)\b[^<>]*>([^<>\n]{0,40})</\1\s*>", re.IGNORECASE)
+# Nested, unclosed, or with a long text.
+_UNREAD_RAISED = re.compile(r"</?su[bp]\b[^<>]*>", re.IGNORECASE)
+# A power, "2<sup>k</sup>"; but ordinals are "2<sup>e</sup>" and "n<sup>o</sup>".
+_BEFORE_POWER = re.compile(r"[\d)]|(?<![^\W\d_])[^\W\d_]")
+_BEFORE_ORDINAL = re.compile(r"[\dIVXNnM]")
 _RUBY_TEXT = re.compile(r"<(rt|rp)\b[^<>]*>[^<>\n]*</\1\s*>", re.IGNORECASE)
 _SUPERSCRIPT = str.maketrans("0123456789+-−–=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁻⁼⁽⁾ⁿ")
 _SUBSCRIPT = str.maketrans("0123456789+-−–=()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₋₌₍₎")
@@ -83,6 +88,7 @@ def plain_links_and_tags(text: str) -> str:
         text = _BREAK.sub("\n", text)
         text = _FORMATTING.sub("", text)
         text = _RAISED.sub(_raised_text, text)
+        text = _UNREAD_RAISED.sub(HOLE, text)
     if "-{" in text:
         text = _VARIANTS.sub(
             lambda variants: _first_variant(variants[1]) or _nothing(variants), text
@@ -258,10 +264,20 @@ def _raised_text(match):
     if not text or text[0] == "[":
         return _nothing(match)  # a note such as [1]
     if text.isalpha() and text != "n":
-        return text  # 1st, CO as a name's index
+        # 1st, CO as a name's index
+        return HOLE if match[1].lower() == "sup" and _is_power(match, text) else text
     raised = text.translate(_SUPERSCRIPT if match[1].lower() == "sup" else _SUBSCRIPT)
     plain = any(character.isascii() and not character.isspace() for character in raised)
     return HOLE if plain else raised
+
+
+def _is_power(match, letter):
+    if len(letter) > 1 or not match.start():
+        return False
+    before = match.start() - 1
+    if letter in "aeo" and _BEFORE_ORDINAL.match(match.string, before):
+        return False
+    return _BEFORE_POWER.match(match.string, before) is not None
 
 
 def _first_variant(content):

@@ -157,7 +157,7 @@ def _shown_inner(inner):
     if name in _WITHOUT_TEXT:
         return ""
     if name in _CONSTANT:
-        return _CONSTANT[name]
+        return HOLE if any(_positional(inner)) else _CONSTANT[name]
     if name in _PREFIXES:
         arguments = _positional(inner)
         if any(arguments[1:]):
@@ -213,6 +213,14 @@ def _second_or_first(arguments, inner):
     return _second(arguments, inner) or _first(arguments, inner)
 
 
+def _superscript(arguments, inner):
+    return f"<sup>{arguments[0]}</sup>" if arguments else ""
+
+
+def _subscript(arguments, inner):
+    return f"<sub>{arguments[0]}</sub>" if arguments else ""
+
+
 def _link_title(arguments, inner):
     """{{ill|Title|de|Titel}}; the old order is {{ill|de|Titel}}."""
     title = _first(arguments, inner)
@@ -256,9 +264,10 @@ def _number_and_unit(arguments, inner):
 
 
 def _fraction(arguments, inner):
+    # A space, because a number may stand before it: `5{{frac|1|2}}`.
     if len(arguments) == 3:
-        return f"{arguments[0]} {arguments[1]}/{arguments[2]}"
-    return "/".join(arguments) if len(arguments) == 2 else HOLE
+        return f" {arguments[0]} {arguments[1]}/{arguments[2]}"
+    return f" {'/'.join(arguments)}" if len(arguments) == 2 else HOLE
 
 
 def _as_of(arguments, inner):
@@ -326,6 +335,8 @@ class _Kind(NamedTuple):
 _KINDS = {
     "only_argument": _Kind(_first, 1),
     "first_of_two_arguments": _Kind(_first, 2, "text|texte"),
+    "superscript": _Kind(_superscript, 1),
+    "subscript": _Kind(_subscript, 1),
     "japanese_name": _Kind(_first, 4),
     "link_title": _Kind(_link_title, 50, "lt|label"),
     "second_argument": _Kind(_second, 2),

@@ -94,6 +94,12 @@ It's <nowiki>''not''</nowiki><nowiki/> far, he said.
 It's □ far, he said.
 It's l<nowiki>'</nowiki>''ami'' of the house.
 It's l'ami of the house.
+Le 2<sup>e</sup> et le n<sup>o</sup> 3 au V<sup>e</sup> siècle.
+Le 2e et le no 3 au Ve siècle.
+There are 2<sup>''k''</sup> and ''e''<sup>x</sup> and f(x)<sup>y</sup>.
+There are 2□ and e□ and f(x)□.
+It has 10<sup>10<sup>2</sup></sup> and 2<sup>9 and {{x}}.
+It has 10□10²□ and 2□9 and □.
 # References, comments
 He left.<ref name="a">B, 1.</ref> He<ref name="a"/> came.
 He left. He came.
@@ -141,6 +147,12 @@ Au XIXe siècle et au XXe siècle, il y a 5 km.
 Dr. Al Ham is 5 feet 6 inches tall.
 Le {{date|1|janvier|1900}}, au {{s|V|e|}}, il a {{val|5|u=kg}} de {{small|sel|}}.
 Le 1 janvier 1900, au Ve siècle, il a 5 kg de sel.
+It has 10{{sup|9}} m, 10{{exp|6}}, H{{sub|2}}O and {{nowrap|2{{sup|k}}}}.
+It has 10⁹ m, 10⁶, H₂O and 2□.
+It is 5{{frac|1|2}} and {{convert|5{{frac|1|2}}|in}} or ({{frac|3|4}}) long.
+It is 5 1/2 and □ or (3/4) long.
+Au XIX{{e}} siècle, la masse est de 5.97{{e|24}} kg en tout.
+Au XIXe siècle, la masse est de 5.97□ kg en tout.
 # Notes show nothing
 He left.{{sfn|A|2000|p=1}} He{{citation needed|date=May 2000}} came.
 He left. He came.
