@@ -27,6 +27,10 @@ _TAG = re.compile(
     rf"<!--|<({_BLOCK_TAGS}|{_INLINE_TAGS}|nowiki)\b([^<>]*)>", re.IGNORECASE
 )
 _INLINE = frozenset(_INLINE_TAGS.split("|"))
+# An attribute of syntaxhighlight that makes it a part of a sentence.
+_INLINE_ATTRIBUTE = re.compile(
+    r"\s(?:inline(?=[\s=/]|$)|enclose\s*=\s*[\"']?none)", re.IGNORECASE
+)
 _COMMENT = "--"
 _CLOSING = {
     name: re.compile(rf"</{name}\s*>", re.IGNORECASE)
@@ -75,7 +79,7 @@ def _remove_tags(text, dropped):
         elif name == _COMMENT and text[start - 1] == text[position : position + 1]:
             # The line break is removed as well if the line holds only a comment.
             position += text[position] == "\n"
-        elif name in _INLINE:
+        elif name in _INLINE or _INLINE_ATTRIBUTE.search(opening[2] or ""):
             kept.append(HOLE)
         elif name == "nowiki":
             content = text[opening.end() : content_end]

@@ -175,6 +175,10 @@ The distance is {{unknown|5}} from the sea.
 The distance is □ from the sea.
 Where <math>x^2</math> is large, <code>a</code> is.
 Where □ is large, □ is.
+So <syntaxhighlight lang="c" inline>f</syntaxhighlight> or <source inline>g</source> is.
+So □ or □ is.
+The call <source lang="c" enclose="none">f()</source> is<ref name="inline">a</ref> here.
+The call □ is here.
 It weighs {{convert|5|e6kg}} in all of its parts.
 It weighs □ in all of its parts.
 """)
