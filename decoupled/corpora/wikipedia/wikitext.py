@@ -16,7 +16,7 @@ from decoupled.corpora.wikipedia.wiki_templates import GAP, HOLE
 
 # Version of the rules that make text from wikitext, a part of a corpus's fingerprint.
 # Add 1 with every change that changes text.
-RULES = 9
+RULES = 10
 
 END_SECTIONS = "sections of references, links or works"
 LIST_ITEMS = "list items that are no sentences"
@@ -29,7 +29,9 @@ _HEADING = re.compile(r"\n(=[^\n]*=)[ \t]*(?=\n)")
 _INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f\xad\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]"
 )
-_LIST_MARKS = re.compile(r"[*#:;\s]+")
+_LIST_MARKS = re.compile(r"[*#:;\s]*")
+# A click, as in "!Kung", and no heading of a table, with attributes or several cells.
+_CLICK = re.compile(r"![^\W\d_](?!.*(?:!!|\||[a-z]\s*=))", re.IGNORECASE)
 _NO_PARAGRAPH = "*#:; |!{"
 # A longer line without a full stop is an incomplete paragraph, not a label.
 _MAX_LABEL = 60
@@ -111,8 +113,8 @@ def _joined_lines(text, dropped):
 
 
 def _item(line, dropped):
-    """The text of a list item, an indented or a preformatted line, or ""."""
-    if line[0] in "|!{":
+    """The text of a list item, a line that is indented or begins with "!", or ""."""
+    if line[0] in "|!{" and not _CLICK.match(line):
         dropped[TABLE_LINES] += 1
         return ""
     text = line[_LIST_MARKS.match(line).end() :] if line[0] != "-" else line.lstrip("-")

@@ -269,6 +269,23 @@ def test_list_items_stay_where_they_are_sentences():
     assert dropped["short lines that are no sentences"] == 1
 
 
+def test_a_word_may_begin_with_a_click():
+    text = """It is here.
+'''!Kung''' are a people of Africa.
+
+!scope="row" | A cell of a table, with attributes.
+!One cell of a table is here. !! Other cell of a table.
+!!Other cells of a table are here.
+!Name of a cell
+"""
+    dropped = collections.Counter()
+    assert article_paragraphs(text, dropped) == [
+        "It is here.",
+        "!Kung are a people of Africa.",
+    ]
+    assert dropped == {"lines of tables": 3, "list items that are no sentences": 1}
+
+
 def test_georgian_sentences_have_their_beginning():
     """To Unicode, a Georgian sentence begins with a lowercase letter."""
     text = """{{ინფოდაფა|a=b}}
