@@ -45,7 +45,7 @@ def train(plan: FinetuningPlan) -> None:
     rows, steps = len(features["example_index"]), steps_of(plan.config, features)
     windows = "" if rows == len(examples) else f" in {rows:,} windows"
     console.say(
-        f"{len(examples):,} {data.source_name} examples{windows}, {steps:,} steps"
+        f"{len(examples):,} examples ({data.trained_on}){windows}, {steps:,} steps"
     )
     used = data.for_graph(features)
     if plan.config.finetuning.class_weights == "balanced":

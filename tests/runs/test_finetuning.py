@@ -12,6 +12,7 @@ from decoupled.data.packing import Packing
 from decoupled.runs import finetuning
 from decoupled.runs.finetuning import class_weights
 from decoupled.runs.saved_run import Scores
+from decoupled.runs.task_data import TaskData
 from decoupled.tasks.task import loss_scale
 
 DEV = {(1e-5, 0): 60.0, (2e-5, 0): 70.0, (3e-5, 0): 65.0, (2e-5, 1): 72.0}
@@ -63,6 +64,21 @@ def test_every_rate_with_the_first_seed_then_the_best_rate_with_the_others(make_
     assert finetuning.chosen_rate(grid) == 2e-5
     assert keys(finetuning.chosen_runs(grid)) == [(2e-5, 0), (2e-5, 1), (2e-5, 2)]
     assert keys(finetuning.all_runs(grid)) == trained
+
+
+def test_training_says_the_languages_of_its_examples(make_grid, monkeypatch, capsys):
+    plan, _ = make_grid((1e-5,), (0,))
+    task = SimpleNamespace(training_languages=("en", "zh"))
+    vocabulary = SimpleNamespace(pairs=SimpleNamespace(second_type=1))
+    plan.data, plan.examples = TaskData(task, vocabulary, "cache"), range(181)
+    plan.config = SimpleNamespace(finetuning=SimpleNamespace(class_weights="none"))
+    features = {"example_index": np.zeros(451, np.int32)}
+    monkeypatch.setattr(plan.data, "features", lambda *_, **__: features)
+    monkeypatch.setattr(plan.data, "for_graph", lambda features: features)
+    monkeypatch.setattr(finetuning, "steps_of", lambda *_: 20)
+    finetuning.train(plan)
+    expected = "181 examples (English, zh) in 451 windows, 20 steps\n"
+    assert capsys.readouterr().out == expected
 
 
 def test_the_best_run_is_the_best_seed_of_the_chosen_rate(make_grid):
