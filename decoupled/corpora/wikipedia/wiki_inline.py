@@ -211,12 +211,9 @@ def _link_text(inner):
     target = target.strip()
     prefix, colon, rest = target.partition(":")
     if colon and prefix:
-        name = wiki_templates.normal_form(prefix)
-        if (
-            name in wiki_templates.FILE_NAMESPACES
-            or name in wiki_templates.CATEGORY_NAMESPACES
-        ):
+        if wiki_templates.is_beside_text(prefix):
             return ""
+        name = wiki_templates.normal_form(prefix)
         if name in wiki_templates.SISTER_PROJECTS:
             target = rest
         elif prefix == name and wiki_templates.LANGUAGE_PREFIX.fullmatch(prefix):

@@ -87,10 +87,12 @@ _MARKS_BEFORE = re.compile(r"(?:['*#:; \t]|<[a-z][^<>\n]*>)*", re.IGNORECASE)
 _BEFORE_WORD = re.compile(
     r"(?:'|</?[a-z][^<>\n]{0,200}>){0,20}(?P<line>\n)?"
     r"(?:'|</?[a-z][^<>\n]{0,200}>){0,20}"
-    r"(?:\[\[(?:[^\[\]|\n]{0,200}\|)?)?(?P<letter>[^\W\d_])",
+    r"(?:\[\[(?=(?P<target>[^\[\]|\n]{0,200}))(?:[^\[\]|\n]{0,200}\|)?)?"
+    r"(?P<letter>[^\W\d_])",
     re.IGNORECASE,
 )
 _WINDOW = 200
+_LONGEST_CAPTION = 2000
 _DEPTH = 6
 
 # Text before a date or a name, which may be the template's argument.
@@ -124,11 +126,27 @@ def starts_line(text: str, start: int) -> bool:
 
 
 def is_before_small(text: str, end: int, next_line: bool) -> bool:
-    """Whether a lowercase letter follows directly, perhaps in a font tag or a link."""
-    match = _BEFORE_WORD.match(text, end)
-    if match is None or (match["line"] and not next_line):
-        return False
-    return is_small(match["letter"])
+    """Whether a lowercase letter follows directly, perhaps in a font tag or a link.
+
+    Pictures and categories may lie between.
+    """
+    for _ in range(_DEPTH):
+        match = _BEFORE_WORD.match(text, end)
+        if match is None or (match["line"] and not next_line):
+            return False
+        namespace, colon, _ = (match["target"] or "").partition(":")
+        if not (colon and is_beside_text(namespace)):
+            return is_small(match["letter"])
+        end = text.find("]]", match.end(), match.end() + _LONGEST_CAPTION) + 2
+        if end == 1:
+            return False
+    return False
+
+
+def is_beside_text(namespace: str) -> bool:
+    """Whether links to pages of the namespace are pictures or categories."""
+    name = normal_form(namespace)
+    return name in FILE_NAMESPACES or name in CATEGORY_NAMESPACES
 
 
 def shown(template: str) -> str:

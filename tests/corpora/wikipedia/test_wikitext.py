@@ -404,6 +404,9 @@ KEPT = [
     "F&shy;undamental",
     "__NOTOC__Fundamental",
     "<ref>x</ref>Fundamental",
+    "[[File:x.png|20px]]\n[[Datei:x.png|thumb|cap]]Fundamental",
+    "{|\n|F\n|}\n[[File:x.png|thumb|a [[cap]] of it]]Fundamental",
+    "{|\n|F\n|}\n[[category:x]]Fundamental",
     "[[File:x.png|thumb|F]]Fundamental",
 ]
 LOST = [
@@ -416,6 +419,8 @@ LOST = [
     "{|\n|F\n|}\nundamental",
     "{{F\nundamental",
     "{{anchor|F}}undamental",
+    "{{anchor|F}}[[image|undamental]]",
+    "{{anchor|F}}[[File:x.png|thumb|cap]][[category:x]]undamental",
     "{{unknown|F}} undamental",
     "{{unknown|F}}&nbsp;undamental",
     "<div>{{unknown|F}}</div>undamental",
