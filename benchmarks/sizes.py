@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, NamedTuple
 
-from decoupled.configs import ModelConfig, OptimizerConfig, PretrainConfig
+from decoupled.configs import ModelConfig, OptimizerConfig
 from decoupled.launch import gin_files
 
 DTYPES = ("float32", "bfloat16")
@@ -74,7 +74,7 @@ def batch_fields(model: ModelConfig, batch: Batch) -> dict[str, int]:
 
 def shipped(gin_file: str) -> ModelConfig:
     """A model of gin/models."""
-    return gin_files.configure(PretrainConfig, [f"models/{gin_file}.gin"], []).model
+    return gin_files.configure(ModelConfig, [f"models/{gin_file}.gin"], [])
 
 
 def pretraining_case(model: ModelConfig, batch: Batch, dtype: str) -> dict[str, Any]:
