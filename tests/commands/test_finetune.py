@@ -177,7 +177,7 @@ def own(folder, tmp_path_factory):
 
 def test_a_task_of_ones_own_is_trained_in_its_own_language(own):
     _, out, printed = own
-    assert "66 sw examples" in printed and "trained on sw only" in printed
+    assert "66 examples (sw)" in printed and "trained on sw only" in printed
     assert "kinds: trained on sw, zero-shot" in (out / "results.svg").read_text()
     results = json.loads((out / "results.json").read_text())
     assert results["task"] == "kinds" and results["headline"] == ["macro_f1"]

@@ -40,7 +40,8 @@ SWEEP = SweepConfig(
     finetuning=("FinetuningConfig.num_epochs = 1",),
 )
 INPUTS = Inputs("R", "V", {"xnli": "D", "catalogs": "C"})
-ROWS = [Row("coupled", tiny_model(), 0), Row("e_out_128", tiny_model(), 1)]
+MODEL = tiny_model(max_positions=512)
+ROWS = [Row("coupled", MODEL, 0), Row("e_out_128", MODEL, 1)]
 
 
 @pytest.fixture
