@@ -78,16 +78,16 @@ read_jobs() {
   ((JOBS)) || fail "--jobs=${OPTION[jobs]}: no job in it"
 }
 
-declare -A NUMBERS=()
+declare -A FOLDERS=()
 
 # add_job WORD...: notes one job in a file of its own, its words ended by a zero byte.
 add_job() {
   set_job "$@"
   # The report in a folder is of one job.
-  [[ -z ${NUMBERS[$MODEL_DIR]:-} ]] ||
+  [[ -z ${FOLDERS[$MODEL_DIR]:-} ]] ||
     fail "--jobs=${OPTION[jobs]}: two jobs with --model_dir=$MODEL_DIR"
   JOBS=$((JOBS + 1))
-  NUMBERS[$MODEL_DIR]="$JOBS"
+  FOLDERS[$MODEL_DIR]=1
   printf '%s\0' "$@" >"$SCRATCH/job-$JOBS"
 }
 

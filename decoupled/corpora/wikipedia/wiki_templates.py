@@ -231,12 +231,9 @@ def _second_or_first(arguments, inner):
     return _second(arguments, inner) or _first(arguments, inner)
 
 
-def _superscript(arguments, inner):
-    return f"<sup>{arguments[0]}</sup>" if arguments else ""
-
-
-def _subscript(arguments, inner):
-    return f"<sub>{arguments[0]}</sub>" if arguments else ""
+def _raised(arguments, inner):
+    tag = "sub" if _name(inner) == "sub" else "sup"
+    return f"<{tag}>{arguments[0]}</{tag}>" if arguments else ""
 
 
 def _link_title(arguments, inner):
@@ -353,8 +350,7 @@ class _Kind(NamedTuple):
 _KINDS = {
     "only_argument": _Kind(_first, 1),
     "first_of_two_arguments": _Kind(_first, 2, "text|texte"),
-    "superscript": _Kind(_superscript, 1),
-    "subscript": _Kind(_subscript, 1),
+    "raised": _Kind(_raised, 1),
     "japanese_name": _Kind(_first, 4),
     "link_title": _Kind(_link_title, 50, "lt|label"),
     "second_argument": _Kind(_second, 2),
