@@ -170,7 +170,7 @@ def report_accelerators() -> None:
     variables = [f"{n}={os.environ[n]}" for n in TPU_VARIABLES if os.getenv(n)]
     tpu = ", ".join([*variables, *chips]) or "none: no variable and no device"
     print(f"  {'TPU':12} {tpu}")
-    for line in filter(None, (*holders, chips and accelerators.left_lock())):
+    for line in filter(None, (*holders, chips and accelerators.stale_lock())):
         print(f"  {'':12} {line}")
     packages = accelerators.jax_packages()
     listed = ", ".join(f"{name} {version}" for name, version in packages.items())

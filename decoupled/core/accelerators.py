@@ -2,7 +2,7 @@
 
 Imports neither JAX nor TensorFlow. `decoupled doctor` prints what this module finds,
 and a run with --accelerator calls `check` before it starts JAX, which would compute on
-the CPU or hang where something of this is wrong.
+the CPU or hang if something of this is wrong.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from decoupled.core.installed import Requirement
 
 # The first release of NVIDIA's driver for CUDA 13.
 CUDA_13_DRIVER = 580
-# What a process sets that has only some of the chips of a host.
+# Variables of the environment of a process that has only some chips of its host.
 _SHARES = ("TPU_VISIBLE_CHIPS", "TPU_VISIBLE_DEVICES", "TPU_PROCESS_BOUNDS")
 # Seconds for which the chips of a process that was killed may still be held.
 _PATIENCE = 60.0
@@ -39,12 +39,12 @@ def check(kind: str, say: Callable[[str], None]) -> None:
 
 
 def _wait_for_tpu(say):
-    end = None
+    deadline = None
     while holders := tpu_holders():
-        if end is None:
-            end = time.monotonic() + _PATIENCE
+        if deadline is None:
+            deadline = time.monotonic() + _PATIENCE
             say(f"{holders[0]}; waiting for at most {_PATIENCE:.0f} s")
-        elif time.monotonic() > end:
+        elif time.monotonic() > deadline:
             raise UserError(f"--accelerator=tpu: {holders[0]}; end it or wait for it")
         time.sleep(1)
 
@@ -89,13 +89,13 @@ def _mistakes_of_libtpu(packages):
             "tensorflow-tpu; pip install --force-reinstall tensorflow"
         )
     for line in importlib.metadata.requires("jax") or []:
-        pinned = re.match(r"libtpu *\(?([^;)]+)", line)
-        if not pinned or "libtpu" not in packages:
+        limits = re.match(r"libtpu *\(?([^;)]+)", line)
+        if not limits or "libtpu" not in packages:
             continue
-        if not Requirement("libtpu", pinned[1], ()).fits:
+        if not Requirement("libtpu", limits[1], ()).fits:
             yield (
                 f"libtpu {packages['libtpu']} cannot be used with jax "
-                f"{packages['jax']}, which needs {pinned[1].strip()}: "
+                f"{packages['jax']}, which needs {limits[1].strip()}: "
                 f"{_cure('tpu', packages)}"
             )
 
@@ -139,21 +139,22 @@ def extra(kind: str) -> str:
 def foreign_libraries(
     maps: str | None = None, packages: Sequence[str] | None = None
 ) -> list[str]:
-    """Lines on CUDA's libraries here that JAX uses instead of those of pip's packages.
+    """Lines on loaded libraries of CUDA that are not those of pip's packages.
 
     `maps` defaults to /proc/self/maps, `packages` (folders) to sys.path.
     """
     if maps is None:
         with contextlib.suppress(OSError), open("/proc/self/maps") as file:
             maps = file.read()
-    inside = [f"{os.path.realpath(path)}/" for path in packages or sys.path if path]
-    mapped = re.findall(r"^(?:\S+ +){5}(/.*)$", maps or "", re.MULTILINE)
-    paths = {path for path in mapped if _LIBRARY.match(os.path.basename(path))}
-    outside = (p for p in paths if not p.startswith(tuple(inside)))
-    return [f"{path} ({_led_to(path)})" for path in sorted(outside)]
+    folders = [f"{os.path.realpath(path)}/" for path in packages or sys.path if path]
+    mapped_paths = re.findall(r"^(?:\S+ +){5}(/.*)$", maps or "", re.MULTILINE)
+    paths = {path for path in mapped_paths if _LIBRARY.match(os.path.basename(path))}
+    foreign_paths = (p for p in paths if not p.startswith(tuple(folders)))
+    return [f"{path} ({_loader_setting(path)})" for path in sorted(foreign_paths)]
 
 
-def _led_to(path):
+def _loader_setting(path):
+    """What made the loader choose a library, and what to do."""
     for entry in os.environ.get("LD_LIBRARY_PATH", "").split(":"):
         if entry and os.path.realpath(entry) == os.path.dirname(path):
             return "by LD_LIBRARY_PATH: unset it"
@@ -205,7 +206,7 @@ def _user_and_command(process: pathlib.Path) -> str:
     return f"{user}: {command}"
 
 
-def left_lock(root: str = "/") -> str:
+def stale_lock(root: str = "/") -> str:
     """A line about libtpu's lock if it is there and nobody seems to use the TPU."""
     lock = pathlib.Path(root, "tmp/libtpu_lockfile")
     if not lock.exists() or tpu_holders(root):

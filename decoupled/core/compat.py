@@ -45,8 +45,8 @@ REMOVED = (
 class _Removed:
     """A function or class that TensorFlow removed; calling it raises an error."""
 
-    def __new__(cls, *arguments, **named):
-        del arguments, named
+    def __new__(cls, *arguments, **keywords):
+        del arguments, keywords
         raise NotImplementedError(
             f"{cls.__module__}.{cls.__name__}: TensorFlow {tf.__version__} has none; "
             "TensorFlow 2.15 is the last that has"
@@ -59,9 +59,9 @@ class _RemovedModule(types.ModuleType):
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        made = type(name, (_Removed,), {"__module__": self.__name__})
-        setattr(self, name, made)
-        return made
+        removed_class = type(name, (_Removed,), {"__module__": self.__name__})
+        setattr(self, name, removed_class)
+        return removed_class
 
 
 def _modules_that_2_16_removed():
@@ -121,13 +121,13 @@ def _without_keras():
     # All of them import it when they are first used.
     names = ("keras", "losses", "metrics", "optimizers", "initializers")
     places = [(tf, "keras"), *((tensorflow, name) for name in names)]
-    lazy = [(module, name, getattr(module, name)) for module, name in places]
+    lazy_modules = [(module, name, getattr(module, name)) for module, name in places]
     for module, name in places:
         setattr(module, name, _Keras)
     try:
         yield
     finally:
-        for module, name, value in lazy:
+        for module, name, value in lazy_modules:
             setattr(module, name, value)
 
 

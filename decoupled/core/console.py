@@ -16,7 +16,7 @@ from rich.table import Table
 
 from decoupled.core import hosts
 from decoupled.core.errors import printable
-from decoupled.core.tables import GAP, shown
+from decoupled.core.tables import GAP, cell_text
 
 T = TypeVar("T")
 
@@ -34,15 +34,15 @@ def say(message: str) -> None:
 def table(title: str, columns: list[str], rows: list[list[object]]) -> None:
     """Prints a table; the first column is left-aligned, number columns right-aligned.
 
-    Cells appear as `decoupled.core.tables.shown` writes them.
+    Cells appear as `decoupled.core.tables.cell_text` writes them.
     """
     if not hosts.is_first():
         return
     grid = Table(box=box.SIMPLE_HEAD)
-    cells = [[_line(shown(value)) for value in row] for row in rows]
+    cells = [[_line(cell_text(value)) for value in row] for row in rows]
     for index, name in enumerate(map(_line, columns)):
-        numbers = index > 0 and _are_numbers(row[index] for row in cells)
-        justify = "right" if numbers else "left"
+        is_numeric = index > 0 and _are_numbers(row[index] for row in cells)
+        justify = "right" if is_numeric else "left"
         grid.add_column(name, justify=justify, overflow="fold")
     for row in cells:
         grid.add_row(*row)
@@ -94,8 +94,8 @@ def _line(text: str) -> str:
 
 
 def _are_numbers(cells: Iterable[str]) -> bool:
-    filled = [cell for cell in cells if cell not in ("", GAP)]
-    return bool(filled) and all(_NUMBER.fullmatch(cell) for cell in filled)
+    filled_cells = [cell for cell in cells if cell not in ("", GAP)]
+    return bool(filled_cells) and all(_NUMBER.fullmatch(cell) for cell in filled_cells)
 
 
 def _track_on_terminal(items, description, total):
@@ -110,20 +110,20 @@ def _track_on_terminal(items, description, total):
 
 
 def _track_in_lines(items, description, total):
-    started = printed = time.monotonic()
+    start = last_print = time.monotonic()
     for count, item in enumerate(items, start=1):
         yield item
         now = time.monotonic()
-        if now - printed < SECONDS_BETWEEN_LINES:
+        if now - last_print < SECONDS_BETWEEN_LINES:
             continue
-        printed = now
-        say(f"{description}: {_how_far(count, total, now - started)}")
+        last_print = now
+        say(f"{description}: {_state_of_loop(count, total, now - start)}")
 
 
-def _how_far(count: int, total: int | None, seconds: float) -> str:
-    each = seconds / count
-    pace = f"{duration(each)} each" if each > 10 else f"{1 / each:,.1f}/s"
+def _state_of_loop(count: int, total: int | None, seconds: float) -> str:
+    period = seconds / count
+    pace = f"{duration(period)} each" if period > 10 else f"{1 / period:,.1f}/s"
     if not total:
         return f"{count:,}, {pace}"
-    left = duration(max(total - count, 0) * each)
-    return f"{count:,} of {total:,} ({count / total:.0%}), {pace}, {left} left"
+    time_left = duration(max(total - count, 0) * period)
+    return f"{count:,} of {total:,} ({count / total:.0%}), {pace}, {time_left} left"

@@ -35,7 +35,7 @@ _PAUSE = 0.01
 _IMPORT = "<frozen importlib._bootstrap>"
 _STDOUT = "stdout"
 # TensorFlow's errors about files and memory; all others are defects.
-_OUTSIDE = (
+_USER_ERRORS = (
     "DataLossError",
     "NotFoundError",
     "PermissionDeniedError",
@@ -47,12 +47,12 @@ _OUTSIDE = (
 # What has to be done however the process ends.
 _clean_ups: list[Callable[[], None]] = []
 _report_unraisable = sys.unraisablehook
-# The terminal, where lines of ours go.
+# The descriptor of the terminal, to which this module writes its lines.
 _terminal = 2
 # Whether the process ends without the interpreter's own end.
-_at_once = False
+_ends_at_once = False
 # The running command, and the command line that resumes it.
-_name, _resuming = "", ""
+_name, _resume_command = "", ""
 
 
 def call_command(name: str) -> None:
@@ -68,8 +68,8 @@ def in_command() -> bool:
 
 def resume_with(command: str) -> None:
     """Gives the command line that is printed if Ctrl-C ends the command from now on."""
-    global _resuming
-    _resuming = command
+    global _resume_command
+    _resume_command = command
 
 
 def command() -> str:
@@ -96,8 +96,8 @@ def keep_messages(path: str) -> None:
 
 def end_at_once() -> None:
     """From now on `end` does not wait for threads of others, which may never end."""
-    global _at_once
-    _at_once = True
+    global _ends_at_once
+    _ends_at_once = True
 
 
 def leave(code: int) -> NoReturn:
@@ -124,7 +124,7 @@ def end(work: Callable[[], int | None]) -> NoReturn:
         _leave_at_once_on_interrupts()
         code, line = code_and_line(error)
         if code is None:
-            if _at_once:
+            if _ends_at_once:
                 sys.excepthook(*sys.exc_info())
                 os._exit(1)
             raise
@@ -133,7 +133,7 @@ def end(work: Callable[[], int | None]) -> NoReturn:
             with contextlib.suppress(OSError):
                 print(f"{printable(_name or 'decoupled')}: {line}", file=sys.stderr)
     _leave_at_once_on_interrupts()
-    if _at_once:
+    if _ends_at_once:
         _discard_output()
         os._exit(code or 0)
     sys.exit(code)
@@ -180,13 +180,13 @@ def _interrupt(number, frame):
     raise KeyboardInterrupt
 
 
-def _unraisable(dropped):
+def _unraisable(unraisable):
     """Python drops an exception in a destructor; a KeyboardInterrupt comes again."""
-    if issubclass(dropped.exc_type, KeyboardInterrupt):
+    if issubclass(unraisable.exc_type, KeyboardInterrupt):
         signal.signal(signal.SIGALRM, _interrupt)
         signal.setitimer(signal.ITIMER_REAL, _PAUSE)
     else:
-        _report_unraisable(dropped)
+        _report_unraisable(unraisable)
 
 
 class _Stdout(io.TextIOWrapper):
@@ -196,16 +196,16 @@ class _Stdout(io.TextIOWrapper):
     """
 
     def write(self, text: str) -> int:
-        with _named():
+        with _errors_name_stdout():
             return super().write(text)
 
     def flush(self) -> None:
-        with _named():
+        with _errors_name_stdout():
             super().flush()
 
 
 @contextlib.contextmanager
-def _named():
+def _errors_name_stdout():
     try:
         yield
     except OSError as error:
@@ -224,27 +224,27 @@ def _open_streams():
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)
-    before = sys.stdout
-    if before is None:
+    stdout = sys.stdout
+    if stdout is None:
         sys.stdout = open(os.devnull, "w", encoding="utf-8")
         raise UserError(f"{_STDOUT}: is closed; send it to a file or to /dev/null")
-    if before is sys.__stdout__:
+    if stdout is sys.__stdout__:
         options = {
-            "encoding": before.encoding,
+            "encoding": stdout.encoding,
             "errors": "backslashreplace",
-            "line_buffering": before.line_buffering,
-            "write_through": before.write_through,
+            "line_buffering": stdout.line_buffering,
+            "write_through": stdout.write_through,
         }
-        sys.stdout = sys.__stdout__ = _Stdout(before.detach(), **options)
+        sys.stdout = sys.__stdout__ = _Stdout(stdout.detach(), **options)
 
 
 def code_and_line(error: BaseException) -> tuple[int | None, str]:
     """The exit code for an exception, None for a defect; and the last line, or ""."""
     if isinstance(error, Interrupted | KeyboardInterrupt):
-        if not _resuming:
+        if not _resume_command:
             return INTERRUPTED_CODE, ""
         message = str(error) or "interrupted"
-        return INTERRUPTED_CODE, printable(f"{message}; go on with: {_resuming}")
+        return INTERRUPTED_CODE, printable(f"{message}; go on with: {_resume_command}")
     if isinstance(error, Terminated):
         return TERMINATED_CODE, in_one_line(str(error))
     if isinstance(error, WorkerLost):
@@ -269,8 +269,8 @@ def _message(error: BaseException) -> str | None:
     if isinstance(error, OSError) and error.strerror:
         where = f"{os.fsdecode(error.filename)}: " if error.filename else ""
         return f"{where}{error.strerror}"
-    kinds = getattr(sys.modules.get("tensorflow"), "errors", None)
-    kinds = tuple(getattr(kinds, kind) for kind in _OUTSIDE) if kinds else ()
+    errors = getattr(sys.modules.get("tensorflow"), "errors", None)
+    kinds = tuple(getattr(errors, kind) for kind in _USER_ERRORS) if errors else ()
     if isinstance(error, kinds):
         from decoupled.core.files import reason
 

@@ -86,13 +86,13 @@ def quoted(value: Any) -> str:
     return repr(text) if isinstance(value, str) else text
 
 
-def close_names(name: str, known: Sequence[str]) -> str:
+def close_names(name: str, known_names: Sequence[str]) -> str:
     """The end of a message about an unknown name: the similar names, or all."""
-    near = difflib.get_close_matches(name, known, n=3)
-    guess = f"; did you mean {' or '.join(near)}?" if near else ""
-    if near and len(known) > _MOST_NAMES:
+    similar_names = difflib.get_close_matches(name, known_names, n=3)
+    guess = f"; did you mean {' or '.join(similar_names)}?" if similar_names else ""
+    if similar_names and len(known_names) > _MOST_NAMES:
         return guess
-    return f"{guess or ';'} Known: {', '.join(known)}"
+    return f"{guess or ';'} Known: {', '.join(known_names)}"
 
 
 def printable(text: str) -> str:
@@ -113,10 +113,10 @@ def in_one_line(message: str) -> str:
     return _shortened(text, _LONGEST_MESSAGE)
 
 
-def _shortened(text: str, most: int) -> str:
-    if len(text) <= most:
+def _shortened(text: str, limit: int) -> str:
+    if len(text) <= limit:
         return text
-    tail = most // 4
-    head = most - tail
-    left_out = len(text) - head - tail
-    return f"{text[:head]} [... {left_out:,} characters ...] {text[-tail:]}"
+    tail = limit // 4
+    head = limit - tail
+    cut_count = len(text) - head - tail
+    return f"{text[:head]} [... {cut_count:,} characters ...] {text[-tail:]}"

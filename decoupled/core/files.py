@@ -1,4 +1,4 @@
-"""Files and folders that are never half written, and what is read of those of users.
+"""Files and folders that are never half written, and the reading of users' files.
 
 Every path may be local or remote (`gs://`), see `gfile`. A file or a folder is written
 under a temporary name beside its own, and renamed when it is complete and on disk. So
@@ -38,8 +38,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "UTF-16"),
     (codecs.BOM_UTF16_BE, "UTF-16"),
 )
-# Encoding -> the bytes of each character of it, of which the true ones are NUL in text
-# of ASCII.
+# Encoding -> for each byte of a character, whether it is NUL in ASCII text.
 _NULS = {
     "UTF-32LE": (False, True, True, True),
     "UTF-32BE": (True, True, True, False),
@@ -68,7 +67,7 @@ _NODES = re.compile(
 _ESCAPES = re.compile(
     r"\\(?:u[dD][89abAB]..\\u[dD][c-fC-F]|(u[dD][89a-fA-F])|.)", re.DOTALL
 )
-# Lists and objects in each other: what no file needs, and Python's recursion bears.
+# The deepest nesting: no file needs more, and Python's recursion can follow it.
 _DEEPEST = 20
 _TEMPORARY = re.compile(r"\.tmp-[0-9a-f]{8}$")
 # A part of a path: neither "." nor "..", no separator, and no character with a special
@@ -82,11 +81,11 @@ exists = gfile.exists
 
 def expand_home(path: str) -> str:
     """A path whose `~` or `~user` at the beginning is that home, as in a shell."""
-    expanded = os.path.expanduser(path)
-    if expanded.startswith("~"):
+    expanded_path = os.path.expanduser(path)
+    if expanded_path.startswith("~"):
         user = path.split("/")[0]
         raise UserError(f"{path}: no home folder of {user}; ./{path} is a local path")
-    return expanded
+    return expanded_path
 
 
 @hosts.by_first
@@ -105,12 +104,12 @@ def make_folder(path: str) -> str:
 
 def check_distinct(paths: Iterable[str]) -> None:
     """Refuses a path that is given twice, also in another spelling."""
-    known = set()
+    keys = set()
     for path in paths:
-        real = path.rstrip("/") if gfile.is_remote(path) else os.path.realpath(path)
-        if real in known:
+        key = path.rstrip("/") if gfile.is_remote(path) else os.path.realpath(path)
+        if key in keys:
             raise UserError(f"{path}: is given twice")
-        known.add(real)
+        keys.add(key)
 
 
 def temporary_name(path: str) -> str:
@@ -191,8 +190,8 @@ def atomic_write(path: str, mode: str = "w") -> Iterator[IO]:
 
 def check_regular(path: str) -> None:
     """Refuses a pipe or a device, which cannot be read twice and may never end."""
-    local = "://" not in path and os.path.exists(path)
-    if local and not os.path.isfile(path) and not os.path.isdir(path):
+    is_local = "://" not in path and os.path.exists(path)
+    if is_local and not os.path.isfile(path) and not os.path.isdir(path):
         raise UserError(
             f"{path}: a pipe or a device, which cannot be read twice; write its "
             "content to a file first"
@@ -225,8 +224,8 @@ def read_text(path: str) -> str:
         line = content.count(b"\n", 0, error.start) + 1
         where = f"byte {error.start}, line {line}"
         raise UserError(f"{path}: not UTF-8 at {where}{advice}") from error
-    start = content[:4096]
-    if encoding or 4 * start.count(0) > len(start):
+    head = content[:4096]
+    if encoding or 4 * head.count(0) > len(head):
         raise UserError(f"{path}: not UTF-8{advice or ', but mostly NUL bytes'}")
     return text
 
@@ -280,7 +279,7 @@ def parse_json(text: str | bytes, *, unique_names: bool = False) -> Any:
     if isinstance(text, bytes):
         text = text.decode("utf-8", errors="replace")
     try:
-        return json.loads(text, object_pairs_hook=_unique if unique_names else None)
+        return json.loads(text, object_pairs_hook=_to_dict if unique_names else None)
     except json.JSONDecodeError:
         raise
     except RecursionError as error:
@@ -289,7 +288,7 @@ def parse_json(text: str | bytes, *, unique_names: bool = False) -> Any:
         raise json.JSONDecodeError(reason(error), text, 0) from error
 
 
-def _unique(pairs):
+def _to_dict(pairs):
     value = dict(pairs)
     if len(value) < len(pairs):
         counts = collections.Counter(name for name, _ in pairs)
@@ -433,8 +432,8 @@ def read_arrays(path: str) -> dict[str, "np.ndarray"]:
 
     content = io.BytesIO(read_bytes(path))
     try:
-        with np.load(content, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
+        with np.load(content, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
         if any(isinstance(array, bytes) for array in arrays.values()):
             raise ValueError("holds something that is no array")
         return arrays
@@ -479,8 +478,8 @@ def reason(error: BaseException) -> str:
         or str(error)
         or type(error).__name__
     )
-    failed = _SESSION_FAILED.search(message)
-    line = failed[1] if failed else message.strip().splitlines()[0]
+    cause = _SESSION_FAILED.search(message)
+    line = cause[1] if cause else message.strip().splitlines()[0]
     return _NODES.sub("", line).strip() or type(error).__name__
 
 
@@ -519,7 +518,7 @@ def new_folder(folder: str, replaces: bool = False) -> Iterator[str]:
     Raises:
       UserError: the folder exists.
     """
-    target, retired = folder.rstrip("/"), None
+    target, old_folder = folder.rstrip("/"), None
     if not gfile.is_remote(target) and os.path.realpath(target) == os.getcwd():
         raise UserError(f"{folder}: is the current folder; name a new one in it")
     if not replaces:
@@ -532,21 +531,21 @@ def new_folder(folder: str, replaces: bool = False) -> Iterator[str]:
             if replaces and exists(target):
                 # Before the earlier folder moves: this may take long.
                 gfile.sync(temporary)
-                retired = temporary_name(target)
-                gfile.rename(target, retired)
+                old_folder = temporary_name(target)
+                gfile.rename(target, old_folder)
             check_target(target)
     except BaseException as error:
         # Ctrl-C too leaves the earlier folder where it was.
-        if retired and not exists(target):
-            gfile.rename(retired, target)
+        if old_folder and not exists(target):
+            gfile.rename(old_folder, target)
         if isinstance(error, gfile.OpError):
             raise UserError(f"{folder}: cannot write ({_cause(error)})") from error
         raise
-    if retired:
-        gfile.rmtree(retired)
+    if old_folder:
+        gfile.rmtree(old_folder)
 
 
 def _cause(error):
     # TensorFlow adds names of operations and files.
-    full = "No space left on device"
-    return full if full in str(error) else reason(error)
+    disk_full = "No space left on device"
+    return disk_full if disk_full in str(error) else reason(error)

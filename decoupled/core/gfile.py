@@ -21,7 +21,7 @@ from decoupled.core import hosts
 
 _REMOTE = "://"
 # Local files and folders that got their final name in this process.
-_written: set[str] = set()
+_written_paths: set[str] = set()
 # The errors of fsync for a folder that cannot be synced, other than a disk failure.
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP)
 
@@ -111,7 +111,7 @@ def remove(path: str) -> None:
         _remote().remove(path)
     else:
         os.remove(path)
-        _written.discard(os.path.abspath(path))
+        _written_paths.discard(os.path.abspath(path))
 
 
 @hosts.by_first
@@ -123,7 +123,7 @@ def rmtree(path: str) -> None:
         remove(path.rstrip("/"))
     else:
         shutil.rmtree(path)
-        _written.difference_update(_written_in(path))
+        _written_paths.difference_update(_written_in(path))
 
 
 @hosts.by_first
@@ -145,27 +145,27 @@ def rename(source: str, target: str, overwrite: bool = False) -> None:
 
 
 def _note_rename(source, target):
-    _written.discard(source)
+    _written_paths.discard(source)
     if os.path.isdir(target):
-        moved = _written_in(source)
-        _written.difference_update(moved)
-        _written.update(target + path.removeprefix(source) for path in moved)
-    _written.add(target)
+        paths = _written_in(source)
+        _written_paths.difference_update(paths)
+        _written_paths.update(target + path.removeprefix(source) for path in paths)
+    _written_paths.add(target)
 
 
 def _written_in(path):
     folder = os.path.abspath(path)
-    return {p for p in _written if p == folder or p.startswith(f"{folder}/")}
+    return {p for p in _written_paths if p == folder or p.startswith(f"{folder}/")}
 
 
 def forget_written() -> None:
     """Begins the list of `lost_files` anew."""
-    _written.clear()
+    _written_paths.clear()
 
 
 def lost_files() -> list[str]:
     """Local files that this process wrote and that no longer exist."""
-    return sorted(path for path in _written if not os.path.lexists(path))
+    return sorted(path for path in _written_paths if not os.path.lexists(path))
 
 
 def sync(path: str) -> None:
@@ -175,19 +175,19 @@ def sync(path: str) -> None:
         return
     for folder, _, names in os.walk(path, topdown=False):
         for name in names:
-            _sync_one(os.path.join(folder, name))
-        _sync_one(folder)
+            _sync_entry(os.path.join(folder, name))
+        _sync_entry(folder)
     if not os.path.isdir(path):
-        _sync_one(path)
+        _sync_entry(path)
 
 
 def sync_names(folder: str) -> None:
     """Returns when the names of the entries of a local folder are on disk."""
     if _REMOTE not in folder and hosts.writes():
-        _sync_one(folder)
+        _sync_entry(folder)
 
 
-def _sync_one(path):
+def _sync_entry(path):
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -201,12 +201,12 @@ def _sync_one(path):
 
 def __getattr__(name: str) -> Any:
     """OpError and NotFoundError, each including TensorFlow's corresponding error."""
-    local = {"OpError": OSError, "NotFoundError": FileNotFoundError}
-    if name not in local:
+    kinds = {"OpError": OSError, "NotFoundError": FileNotFoundError}
+    if name not in kinds:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # While TensorFlow is being imported, it has no errors yet.
     errors = getattr(sys.modules.get("tensorflow"), "errors", None)
-    return local[name] if errors is None else (local[name], getattr(errors, name))
+    return kinds[name] if errors is None else (kinds[name], getattr(errors, name))
 
 
 def _remote():

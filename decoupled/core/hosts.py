@@ -3,8 +3,8 @@
 Every process runs the same code with the same settings, and so reaches the same calls
 in the same order. The first process alone writes the files of a run: the others wait in
 a function that is decorated with `by_first`, and get what it returned or raised there.
-It begins when all have come to it, so that nobody still reads what it replaces. What is
-written besides, as a cache, is decorated with `only_first`, where nobody waits.
+It begins when all have come to it, so that nobody still reads what it replaces. A
+function that writes a cache is decorated with `only_first`, where nobody waits.
 
 A process alone is the first of one, and waits for nobody.
 `decoupled.training.xla.hosts` joins processes.
@@ -52,7 +52,7 @@ class Group:
     """The processes, of which this one is `names[index]`.
 
     Args:
-      seconds: after so many a process that others wait for is taken for lost.
+      seconds: a process that others await for longer is taken for lost.
     """
 
     def __init__(self, index: int, names: Sequence[str], store: Store, seconds: float):
@@ -85,12 +85,12 @@ class Group:
             return result
         values = [value]
         for index in range(1, len(self.names)):
-            other, sent = json.loads(self._get(folder, index, what))
-            if other != what:
+            other_call, other_value = json.loads(self._get(folder, index, what))
+            if other_call != what:
                 raise RuntimeError(
-                    f"{self.names[index]} is at {other}, {self.names[0]} at {what}"
+                    f"{self.names[index]} is at {other_call}, {self.names[0]} at {what}"
                 )
-            values.append(sent)
+            values.append(other_value)
         # All have read the result before this one.
         if self._number > 1:
             self._store.delete(f"meet/{self._number - 1}")
@@ -100,7 +100,7 @@ class Group:
             # The watch in `training.xla.hosts` ends the other processes.
             raise
         except Exception as error:
-            self._store.set(f"{folder}/0", json.dumps(_described(error)))
+            self._store.set(f"{folder}/0", json.dumps(_name_and_arguments(error)))
             raise
         self._store.set(f"{folder}/0", json.dumps(["", result]))
         return result
@@ -115,12 +115,12 @@ class Group:
             ) from None
 
 
-# What an error of the first process is in the others.
-_ERRORS = {each.__name__: each for each in (UserError, OSError, ValueError)}
+# The types of the errors that the first process sends to the others, by their names.
+_ERRORS = {kind.__name__: kind for kind in (UserError, OSError, ValueError)}
 _ERRORS["RuntimeError"] = RuntimeError
 
 
-def _described(error):
+def _name_and_arguments(error):
     """The name of an error in `_ERRORS`, and its arguments."""
     # Imported here: gfile imports this module.
     from decoupled.core import files, gfile
@@ -140,8 +140,8 @@ def _described(error):
     return "RuntimeError", [f"{type(error).__name__}: {error}"]
 
 
-_alone = Group(0, ["this process"], None, 0.0)
-_group = _alone
+_group_of_one = Group(0, ["this process"], None, 0.0)
+_group = _group_of_one
 
 
 @contextlib.contextmanager
@@ -152,12 +152,12 @@ def member(group: Group) -> Iterator[None]:
     try:
         yield
     finally:
-        _group = _alone
+        _group = _group_of_one
 
 
 def are_joined() -> bool:
     """Whether a service joins the processes; one may be joined with itself."""
-    return _group is not _alone
+    return _group is not _group_of_one
 
 
 def count() -> int:
@@ -208,35 +208,36 @@ def check_equal(names: Sequence[str], facts: Sequence[Mapping[str, str]]) -> Non
     for what in {name: None for each in facts for name in each}:
         values = [each.get(what, "missing") for each in facts]
         # The first wins a tie.
-        usual = Counter(values).most_common(1)[0][0]
+        usual_value = Counter(values).most_common(1)[0][0]
         for name, value in zip(names, values, strict=True):
-            if value != usual:
-                most = names[values.index(usual)]
+            if value != usual_value:
+                usual_name = names[values.index(usual_value)]
+                difference = _difference(value, usual_value)
                 raise UserError(
-                    f"{name} differs from {most}: {what} is {_beside(value, usual)}; "
+                    f"{name} differs from {usual_name}: {what} is {difference}; "
                     "all processes need the same command, settings, files and packages"
                 )
 
 
-def _beside(value, usual):
-    lines, others = value.splitlines(), usual.splitlines()
-    different = [
-        (line, other)
-        for line, other in zip(lines, others, strict=False)
-        if line != other
+def _difference(value, usual_value):
+    value_lines, usual_lines = value.splitlines(), usual_value.splitlines()
+    differences = [
+        (part, usual_part)
+        for part, usual_part in zip(value_lines, usual_lines, strict=False)
+        if part != usual_part
     ]
-    line, other = different[0] if different else (value, usual)
-    return f"{quoted(line)}, not {quoted(other)}"
+    part, usual_part = differences[0] if differences else (value, usual_value)
+    return f"{quoted(part)}, not {quoted(usual_part)}"
 
 
 @contextlib.contextmanager
 def private() -> Iterator[None]:
     """Lets this process write files of its own while the block runs."""
-    before, _thread.private = _is_private(), True
+    was_private, _thread.private = _is_private(), True
     try:
         yield
     finally:
-        _thread.private = before
+        _thread.private = was_private
 
 
 def _is_private():
@@ -244,38 +245,38 @@ def _is_private():
 
 
 def by_first(work: Callable[P, T]) -> Callable[P, T]:
-    """Lets the first process do it for all; what it returns is JSON."""
+    """Lets the first process do the work for all; its result is JSON."""
 
     @functools.wraps(work)
-    def done(*args: P.args, **kwargs: P.kwargs) -> T:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         if count() == 1 or _is_private():
             return work(*args, **kwargs)
 
-        def alone(_):
+        def work_here(_):
             with private():
                 return work(*args, **kwargs)
 
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(f"{work.__name__}: others wait in the main thread only")
-        result = _group.meet(work.__name__, None, alone)
+        result = _group.meet(work.__name__, None, work_here)
         if not is_first():
             for path in (*args, *kwargs.values()):
                 _look_again(path)
         return result
 
-    return done
+    return wrapper
 
 
 def only_first(work: Callable[P, None]) -> Callable[P, None]:
-    """Lets the first process do it; the others neither do it nor wait."""
+    """Lets the first process do the work; the others neither do it nor wait."""
 
     @functools.wraps(work)
-    def done(*args: P.args, **kwargs: P.kwargs) -> None:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> None:
         if writes():
             with private():
                 work(*args, **kwargs)
 
-    return done
+    return wrapper
 
 
 def _look_again(path: Any) -> None:

@@ -57,8 +57,8 @@ class Requirement(NamedTuple):
             # It is listed as missing; the other versions are shown unchecked.
             return True
         version = self.installed
-        allowed = SpecifierSet(self.limits)
-        return version is not None and allowed.contains(version, prereleases=True)
+        specifiers = SpecifierSet(self.limits)
+        return version is not None and specifiers.contains(version, prereleases=True)
 
 
 class NeededModule(NamedTuple):
@@ -86,8 +86,8 @@ def requirements() -> list[Requirement]:
             continue
         name, limits = re.fullmatch(r"([\w.-]+)\s*\(?([^)]*)\)?\s*", text).groups()
         extras = re.findall(r"""extra == ['"](\w+)['"]""", condition)
-        before = entries.get(name, Requirement(name, limits, ()))
-        entries[name] = before._replace(extras=(*before.extras, *extras))
+        entry = entries.get(name, Requirement(name, limits, ()))
+        entries[name] = entry._replace(extras=(*entry.extras, *extras))
     return list(entries.values())
 
 
@@ -97,11 +97,11 @@ def _lines_of_checkout():
     for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         header = re.fullmatch(r"# \[([\w ]+)\]", line)
         # As setup.py reads it; `pip install -r` leaves it out.
-        alone = re.fullmatch(r"# \[(\w+)\] (.+)", line)
+        single = re.fullmatch(r"# \[(\w+)\] (.+)", line)
         if header:
             extras = header[1].split()
-        elif alone:
-            yield f"{alone[2]}; extra == '{alone[1]}'"
+        elif single:
+            yield f"{single[2]}; extra == '{single[1]}'"
         elif line and not line.startswith("#"):
             yield from (f"{line}; extra == '{extra}'" for extra in extras)
             if not extras:
@@ -122,28 +122,28 @@ def in_brackets(choices: Sequence[Sequence[str]]) -> str:
 
     `choices` has the extras of each distribution, the smallest first.
     """
-    first = choices[0] if choices else ()
-    shared = [extra for extra in first if all(extra in each for each in choices)]
-    extras = shared[:1] or sorted({extra for each in choices for extra in each[:1]})
-    return f"[{','.join(extras)}]" if extras else ""
+    first_extras = choices[0] if choices else ()
+    shared_extras = [e for e in first_extras if all(e in extras for extras in choices)]
+    names = shared_extras[:1] or sorted({e for extras in choices for e in extras[:1]})
+    return f"[{','.join(names)}]" if names else ""
 
 
 def cure(modules: Iterable[str]) -> str:
     """The command that installs the extras of some top-level modules."""
-    required = filter(None, map(requirement_of, modules))
-    chosen = in_brackets([requirement.extras for requirement in required])
-    return f"pip install 'decoupled{chosen}', or in a checkout pip install '.{chosen}'"
+    known_requirements = filter(None, map(requirement_of, modules))
+    extras = in_brackets([requirement.extras for requirement in known_requirements])
+    return f"pip install 'decoupled{extras}', or in a checkout pip install '.{extras}'"
 
 
 def lacking(*modules: str, purpose: str) -> str:
     """One line that names the missing ones of top-level modules; empty if none is."""
-    absent = [name for name in modules if importlib.util.find_spec(name) is None]
-    if not absent:
+    missing = [name for name in modules if importlib.util.find_spec(name) is None]
+    if not missing:
         return ""
-    verb = "is" if len(absent) == 1 else "are"
+    verb = "is" if len(missing) == 1 else "are"
     return (
-        f"{', '.join(absent)} {verb} not installed (needed for {purpose}); run "
-        f"{cure(absent)}"
+        f"{', '.join(missing)} {verb} not installed (needed for {purpose}); run "
+        f"{cure(missing)}"
     )
 
 

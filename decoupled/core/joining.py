@@ -18,14 +18,14 @@ from decoupled.core import files
 from decoupled.core.errors import UserError, WorkerLost
 from decoupled.core.hosts import check_equal
 
-# Seconds until a line says who is there, and between two tries.
+# Seconds until a line says which processes are missing, and between two tries.
 _SAY_AFTER = 30.0
 _PAUSE = 0.2
 _MOST_BYTES = 1 << 22
 
 
 class Hosts(NamedTuple):
-    """The processes of a run, which all give this alike except `index`.
+    """The processes of a run. All of them have the same values except `index`.
 
     coordinator: HOST:PORT of process 0. seconds: to wait for another process.
     devices: local ids of the devices of this process; None is all of the host.
@@ -55,7 +55,7 @@ class Hosts(NamedTuple):
 def join(
     hosts: Hosts, facts: Mapping[str, str], say: Callable[[str], None]
 ) -> list[str]:
-    """Waits until all processes are there, and names them.
+    """Waits until all processes have come, and names them.
 
     Args:
       facts: what must be equal on all: settings, versions, variables.
@@ -64,66 +64,66 @@ def join(
       UserError: they differ, or two have the same number; or process 0 cannot listen.
       WorkerLost: some did not come in time.
     """
-    mine = {"index": hosts.index, "count": hosts.count, "facts": dict(facts)}
-    mine["host"] = socket.gethostname()
-    answer = _receive(hosts, mine, say) if hosts.index == 0 else _ask(hosts, mine, say)
+    record = {"index": hosts.index, "count": hosts.count, "facts": dict(facts)}
+    record["host"] = socket.gethostname()
+    answer = (_ask if hosts.index else _receive)(hosts, record, say)
     if answer["refused"]:
         raise UserError(answer["refused"])
     return answer["names"]
 
 
-def _receive(hosts, mine, say):
-    # Each process that waits, by its number: who it is, and its connection.
-    waiting: dict[int, tuple[dict, socket.socket]] = {}
-    refused, patience = "", _Patience(hosts)
-    with contextlib.ExitStack() as opened:
-        server = opened.enter_context(_listening(hosts))
+def _receive(hosts, record, say):
+    # The number of each process that waits -> its record and its connection.
+    arrivals: dict[int, tuple[dict, socket.socket]] = {}
+    refusal, patience = "", _Patience(hosts)
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(_listening(hosts))
         while True:
-            # Who was killed while it waited is missing, and may come again.
-            waiting = {i: each for i, each in waiting.items() if _is_open(each[1])}
-            present = {0: mine, **{i: who for i, (who, _) in waiting.items()}}
-            if refused or len(present) == hosts.count:
+            # A process that was killed while it waited may come again.
+            arrivals = {i: pair for i, pair in arrivals.items() if _is_open(pair[1])}
+            records = {0: record, **{i: pair[0] for i, pair in arrivals.items()}}
+            if refusal or len(records) == hosts.count:
                 break
             if patience.is_due():
-                say(_who_is_missing(present, hosts))
+                say(_who_is_missing(records, hosts))
             try:
-                connection = opened.enter_context(server.accept()[0])
+                connection = stack.enter_context(server.accept()[0])
                 connection.settimeout(_SAY_AFTER)
-                other = files.parse_json(_line(connection))
-                refused = _refusal(waiting, other, hosts)
+                newcomer = files.parse_json(_line(connection))
+                refusal = _refusal(arrivals, newcomer, hosts)
             except (OSError, ValueError, KeyError, TypeError):
                 # Nobody came, or somebody else.
-                patience.check(_who_is_missing(present, hosts))
+                patience.check(_who_is_missing(records, hosts))
                 continue
-            if refused:
-                _send(connection, {"refused": refused})
+            if refusal:
+                _send(connection, {"refused": refusal})
             else:
-                waiting[other["index"]] = other, connection
+                arrivals[newcomer["index"]] = newcomer, connection
         names = [
-            f"process {index} ({each['host']})"
-            for index, each in sorted(present.items())
+            f"process {index} ({record['host']})"
+            for index, record in sorted(records.items())
         ]
-        if not refused:
+        if not refusal:
             try:
-                check_equal(names, [present[i]["facts"] for i in sorted(present)])
+                check_equal(names, [records[i]["facts"] for i in sorted(records)])
             except UserError as error:
-                refused = str(error)
-        answer = {"names": names, "refused": refused}
-        for _, connection in waiting.values():
+                refusal = str(error)
+        answer = {"names": names, "refused": refusal}
+        for _, connection in arrivals.values():
             _send(connection, answer)
     return answer
 
 
-def _refusal(waiting, other, hosts):
-    index, count = other["index"], other["count"]
+def _refusal(arrivals, newcomer, hosts):
+    index, count = newcomer["index"], newcomer["count"]
     if count != hosts.count or not 0 < index < count:
         return (
-            f"{other['host']} is process {index} of {count}, but this run has "
+            f"{newcomer['host']} is process {index} of {count}, but this run has "
             f"{hosts.count} processes, from 0"
         )
-    if index in waiting:
-        both = f"two processes, on {waiting[index][0]['host']} and {other['host']}"
-        return f"{both}, say --process={index}; end what still runs of an earlier start"
+    if index in arrivals:
+        pair = f"two processes, on {arrivals[index][0]['host']} and {newcomer['host']}"
+        return f"{pair}, say --process={index}; end what still runs of an earlier start"
     return ""
 
 
@@ -144,7 +144,7 @@ def _send(connection, answer):
         connection.sendall(json.dumps(answer).encode() + b"\n")
 
 
-def _ask(hosts, mine, say):
+def _ask(hosts, record, say):
     patience = _Patience(hosts)
     where = f"process 0 at {hosts.coordinator}"
     while True:
@@ -152,7 +152,7 @@ def _ask(hosts, mine, say):
             say(f"waiting for {where}")
         try:
             with socket.create_connection(hosts.address, _SAY_AFTER) as connection:
-                connection.sendall(json.dumps(mine).encode() + b"\n")
+                connection.sendall(json.dumps(record).encode() + b"\n")
                 connection.settimeout(patience.left())
                 return files.parse_json(_line(connection))
         except (OSError, ValueError):
@@ -165,29 +165,29 @@ class _Patience:
     """Time that passes while others are awaited."""
 
     def __init__(self, hosts: Hosts):
-        self._began, self._seconds, self._said = time.monotonic(), hosts.seconds, False
+        self._start, self._seconds, self._said = time.monotonic(), hosts.seconds, False
 
     def left(self) -> float:
-        return max(_PAUSE, self._seconds - (time.monotonic() - self._began))
+        return max(_PAUSE, self._seconds - (time.monotonic() - self._start))
 
     def is_due(self) -> bool:
         """Once, when it is time to say that others are missing."""
-        due = not self._said and time.monotonic() - self._began >= _SAY_AFTER
+        due = not self._said and time.monotonic() - self._start >= _SAY_AFTER
         self._said = self._said or due
         return due
 
     def check(self, message: str) -> None:
         """Raises WorkerLost if the time is over."""
-        if time.monotonic() - self._began >= self._seconds:
+        if time.monotonic() - self._start >= self._seconds:
             raise WorkerLost(f"{message}; gave up after {self._seconds:.0f} s")
 
 
-def _who_is_missing(present, hosts):
-    missing = [str(index) for index in range(hosts.count) if index not in present]
-    here = [f"{index} ({each['host']})" for index, each in sorted(present.items())]
+def _who_is_missing(records, hosts):
+    missing = [str(index) for index in range(hosts.count) if index not in records]
+    arrivals = [f"{i} ({record['host']})" for i, record in sorted(records.items())]
     return (
         f"waiting for process {', '.join(missing)} of {hosts.count}; here: "
-        f"{', '.join(here)}; start the same command on every host"
+        f"{', '.join(arrivals)}; start the same command on every host"
     )
 
 
@@ -210,10 +210,10 @@ def _listening(hosts):
 
 
 def _line(connection) -> Any:
-    received = b""
-    while not received.endswith(b"\n"):
+    content = b""
+    while not content.endswith(b"\n"):
         part = connection.recv(1 << 16)
-        if not part or len(received) > _MOST_BYTES:
+        if not part or len(content) > _MOST_BYTES:
             raise ValueError("no line")
-        received += part
-    return received
+        content += part
+    return content

@@ -19,10 +19,10 @@ from decoupled.core.errors import UserError, quoted
 # What is ignored around labels, numbers and names of columns. Other white space, as a
 # no-break space, is text.
 BLANKS = " \t"
-_LONGEST, _AROUND = 1000, 30
+_LONGEST_LABEL, _CONTEXT = 1000, 30
 # Characters that end lines or steer a terminal, and halves of surrogate pairs.
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-# Variation selectors, fillers and others that show nothing and are no Cf.
+# Variation selectors, fillers and others that show nothing and are not of category Cf.
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"
@@ -37,10 +37,10 @@ _WHOLE_NUMBER = re.compile(r"(-?[0-9]+)\.0")
 def label_in(cell: str, where: str) -> str:
     """The label in a cell, without the blanks around it."""
     label = cell.strip(BLANKS)
-    if len(label) > _LONGEST:
+    if len(label) > _LONGEST_LABEL:
         raise UserError(
             f"{where}: label {quoted(label)} has {len(label):,} characters; at most "
-            f"{_LONGEST:,} are possible"
+            f"{_LONGEST_LABEL:,} are possible"
         )
     if label and label.isascii() and label.isprintable():
         return label
@@ -56,15 +56,15 @@ def label_in(cell: str, where: str) -> str:
 
 def check_labels(labels: Iterable[Any], where: str) -> list[str]:
     """The labels of a list, in its order, without the blanks around them."""
-    known: dict[str, str] = {}
+    labels_by_look: dict[str, str] = {}
     for cell in labels:
         if not isinstance(cell, str):
             raise UserError(f"{where}: label {quoted(cell)} is not a text")
         label = label_in(cell, where)
-        if (other := known.get(look(label))) is not None:
+        if (other := labels_by_look.get(look(label))) is not None:
             raise UserError(f"{where}: {same_look(label, other)}")
-        known[look(label)] = label
-    return list(known.values())
+        labels_by_look[look(label)] = label
+    return list(labels_by_look.values())
 
 
 def same_look(label: str, other: str) -> str:
@@ -74,8 +74,8 @@ def same_look(label: str, other: str) -> str:
     if _WHOLE_NUMBER.fullmatch(label) or _WHOLE_NUMBER.fullmatch(other):
         return f"labels {label} and {other} are one number; write both in the same way"
     # The characters around the first difference.
-    begin = max(0, len(os.path.commonprefix([label, other])) - _AROUND)
-    first, second = (ascii(text[begin:][: 2 * _AROUND]) for text in (label, other))
+    start = max(0, len(os.path.commonprefix([label, other])) - _CONTEXT)
+    first, second = (ascii(text[start:][: 2 * _CONTEXT]) for text in (label, other))
     return (
         f"labels {first} and {second} look the same (Unicode form or invisible "
         "characters); write both in the same way"
@@ -87,36 +87,36 @@ def look(label: str) -> str:
     if number := _WHOLE_NUMBER.fullmatch(label):
         return number[1]
     # Python sorts n accents of a letter in n * n steps.
-    if label.isascii() or len(label) > _LONGEST:
+    if label.isascii() or len(label) > _LONGEST_LABEL:
         return label
-    shown = "".join(
+    visible_text = "".join(
         c for c in label if unicodedata.category(c) != "Cf" or ord(c) in _TAGS
     )
-    shown = " ".join(_INVISIBLE.sub("", shown).split())
-    return unicodedata.normalize("NFC", shown)
+    visible_text = " ".join(_INVISIBLE.sub("", visible_text).split())
+    return unicodedata.normalize("NFC", visible_text)
 
 
 class LabelReader:
-    """Labels in the cells of files, which are known or are collected.
+    """Reads the labels in cells of files; they are known, or it collects them.
 
     Args:
-      labels: the known ones; None accepts every label and collects them.
+      labels: the known labels; None accepts every label and collects it.
       where: the file or setting that has the labels, for messages.
     """
 
     def __init__(self, labels: Iterable[str] | None = None, where: str = ""):
         self.collects = labels is None
-        self._known = {look(label): (label, where) for label in labels or ()}
+        self._labels_by_look = {look(label): (label, where) for label in labels or ()}
         self._cells: dict[str, str] = {}
 
     @property
     def labels(self) -> list[str]:
-        """The known or collected ones, sorted."""
-        return sorted(label for label, _ in self._known.values())
+        """The known or collected labels, sorted."""
+        return sorted(label for label, _ in self._labels_by_look.values())
 
     def knows(self, cell: str) -> bool:
-        """Whether the label in a cell is known, and not one that is being collected."""
-        return not self.collects and look(cell.strip(BLANKS)) in self._known
+        """Whether the labels are known in advance, and the cell has one of them."""
+        return not self.collects and look(cell.strip(BLANKS)) in self._labels_by_look
 
     def read(self, cell: str, where: str) -> str | None:
         """The label in a cell; None if it is unknown."""
@@ -124,10 +124,10 @@ class LabelReader:
             return self._cells[cell]
         label = label_in(cell, where)
         if self.collects:
-            self._known.setdefault(look(label), (label, where))
-        known, place = self._known.get(look(label), (None, ""))
-        if known not in (None, label):
-            raise UserError(f"{where}: {same_look(label, known)}; the other: {place}")
-        if known is not None:
+            self._labels_by_look.setdefault(look(label), (label, where))
+        match, place = self._labels_by_look.get(look(label), (None, ""))
+        if match not in (None, label):
+            raise UserError(f"{where}: {same_look(label, match)}; the other: {place}")
+        if match is not None:
             self._cells[cell] = label
-        return known
+        return match

@@ -22,12 +22,12 @@ from decoupled.core.errors import UserError
 LOCK = ".lock"
 # A folder that cannot be written to needs no lock; the write itself reports the error.
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
-_SHOWN = 60
+_LONGEST = 60
 
 
 @contextlib.contextmanager
 def hold(folder: str, reading: bool = False) -> Iterator[None]:
-    """Keeps other commands out of a folder while the block runs, unless it only reads.
+    """Keeps other commands out of a folder during the block; does nothing if `reading`.
 
     The folder is made if it is missing, and removed again if it is empty at the end.
     """
@@ -39,16 +39,16 @@ def hold(folder: str, reading: bool = False) -> Iterator[None]:
         yield
         return
     # The folder and its parents that do not exist, the lowest first.
-    missing, lock = [], None
+    missing_folders, lock = [], None
 
     @hosts.by_first
     def begin():
         nonlocal lock
         path = os.path.abspath(folder)
         while not os.path.lexists(path):
-            missing.append(path)
+            missing_folders.append(path)
             path = os.path.dirname(path)
-        if missing:
+        if missing_folders:
             files.make_folder(folder)
         lock = _acquire(folder)
 
@@ -61,8 +61,8 @@ def hold(folder: str, reading: bool = False) -> Iterator[None]:
             if lock is not None:
                 _release(lock)
             with contextlib.suppress(OSError):
-                for made in missing:
-                    os.rmdir(made)
+                for path in missing_folders:
+                    os.rmdir(path)
 
     with endings.cleaned_up(release):
         yield
@@ -110,14 +110,14 @@ def _description():
 
 def _holder(path):
     try:
-        noted = files.read_json(path)
-        shown = {name: str(noted[name])[:_SHOWN] for name in _description()}
+        record = files.read_json(path)
+        texts = {name: str(record[name])[:_LONGEST] for name in _description()}
     except (UserError, KeyError, TypeError):
-        # It has only just begun.
+        # The other process has not yet described itself.
         return "another process"
     return (
-        f"{shown['command']} (process {shown['process']} on {shown['host']}, since "
-        f"{shown['since']})"
+        f"{texts['command']} (process {texts['process']} on {texts['host']}, since "
+        f"{texts['since']})"
     )
 
 

@@ -88,11 +88,11 @@ def nvidia_gpus() -> int:
     It is the number of lines of `nvidia-smi -L` or, without that tool, of device files.
     """
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [_NVIDIA_SMI, "-L"], capture_output=True, text=True, timeout=_SECONDS
         )
-        if done.returncode == 0:
-            return sum(line.startswith("GPU ") for line in done.stdout.splitlines())
+        if process.returncode == 0:
+            return sum(line.startswith("GPU ") for line in process.stdout.splitlines())
     except (OSError, subprocess.TimeoutExpired):
         pass
     return nvidia_devices()
@@ -108,7 +108,7 @@ class _Version(NamedTuple):
 
     folder: str
     limit: str
-    used: str
+    usage: str
     inactive: str
 
 
@@ -173,10 +173,10 @@ def available_memory(root: str = "/") -> int | None:
     if "MemAvailable" not in sizes:
         return None
     free = sizes["MemAvailable"] + sizes.get("SwapFree", 0)
-    return min([free, *_left_in_groups(root)])
+    return min([free, *_free_in_groups(root)])
 
 
-def _left_in_groups(root: str) -> Iterator[int]:
+def _free_in_groups(root: str) -> Iterator[int]:
     for version, group in _cgroups(_content(os.path.join(root, "proc/self/cgroup"))):
         names = _VERSIONS[version]
         folder = os.path.join(root, names.folder)
@@ -185,9 +185,9 @@ def _left_in_groups(root: str) -> Iterator[int]:
         # root.
         parts = [part for part in group.split("/") if part not in ("", "..")]
         for depth in range(len(parts) + 1):
-            left = _left(os.path.join(folder, *parts[:depth]), names)
-            if left is not None:
-                yield left
+            free_bytes = _free_in_group(os.path.join(folder, *parts[:depth]), names)
+            if free_bytes is not None:
+                yield free_bytes
 
 
 def _cgroups(content: str) -> Iterator[tuple[str, str]]:
@@ -200,17 +200,17 @@ def _cgroups(content: str) -> Iterator[tuple[str, str]]:
             yield "1", path
 
 
-def _left(folder: str, names: _Version) -> int | None:
+def _free_in_group(folder: str, names: _Version) -> int | None:
     """A group's limit minus the memory that cannot be freed; None without a limit."""
     limit = _content(os.path.join(folder, names.limit)).strip()
-    used = _content(os.path.join(folder, names.used)).strip()
+    usage = _content(os.path.join(folder, names.usage)).strip()
     # "max" stands for no limit.
-    if not (limit.isdigit() and used.isdigit()):
+    if not (limit.isdigit() and usage.isdigit()):
         return None
     lines = _content(os.path.join(folder, "memory.stat"))
     inactive = re.search(rf"^{names.inactive} (\d+)$", lines, re.MULTILINE)
-    given_up = int(inactive[1]) if inactive else 0
-    return max(0, int(limit) - max(0, int(used) - given_up))
+    freeable_bytes = int(inactive[1]) if inactive else 0
+    return max(0, int(limit) - max(0, int(usage) - freeable_bytes))
 
 
 def _content(path: str) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from decoupled.core import console, files, gfile
 
 MADE_FROM = "made_from"
-# What fine-tuning and retrieval measured.
+# The file with the scores of fine-tuning or retrieval.
 RESULTS = "results.json"
 _MANIFEST, _INDEXES = "manifest.json", ("*.index", "best/*.index")
 _OTHER_CHECKPOINT = "the checkpoint is another one"
@@ -60,57 +60,57 @@ def _files_of(path):
     )
 
 
-def read_results(path: str, now: dict[str, Any]) -> dict[str, Any] | None:
-    """The results in a JSON file if they were computed from what there is now.
+def read_results(path: str, current_entry: dict[str, Any]) -> dict[str, Any] | None:
+    """The results in a JSON file if they were computed from the same inputs.
 
-    Otherwise a line says what has changed. Another checkpoint alone, as after more
-    training, is not said.
+    `current_entry` is the entry MADE_FROM of the present inputs. If they differ, a line
+    says what has changed, unless it is only the checkpoint, as after more training.
     """
     if not files.exists(path):
         return None
     results = files.read_json(path)
     results = results if isinstance(results, dict) else {}
-    changed = changes(results.get(MADE_FROM), now)
-    if changed and changed != [_OTHER_CHECKPOINT]:
-        console.say(f"{path}: evaluated again: {in_words(changed)}")
-    return None if changed else results
+    sentences = changes(results.get(MADE_FROM), current_entry)
+    if sentences and sentences != [_OTHER_CHECKPOINT]:
+        console.say(f"{path}: evaluated again: {in_words(sentences)}")
+    return None if sentences else results
 
 
-def changes(saved: Any, now: dict[str, Any]) -> list[str]:
+def changes(old_entry: Any, new_entry: dict[str, Any]) -> list[str]:
     """What has changed since an entry MADE_FROM, a sentence each."""
-    if not isinstance(saved, dict) or not isinstance(saved.get("files"), dict):
+    if not isinstance(old_entry, dict) or not isinstance(old_entry.get("files"), dict):
         return ["it does not say from which files it was computed"]
     # JSON has no tuples: the file has lists in their place.
-    now, changed = files.parse_json(json.dumps(now)), []
-    if saved.get("checkpoint") != now.get("checkpoint"):
-        changed.append(_OTHER_CHECKPOINT)
-    old, new = saved["files"], now["files"]
+    new_entry, sentences = files.parse_json(json.dumps(new_entry)), []
+    if old_entry.get("checkpoint") != new_entry.get("checkpoint"):
+        sentences.append(_OTHER_CHECKPOINT)
+    old, new = old_entry["files"], new_entry["files"]
     for name in sorted(old.keys() | new.keys()):
         if name not in new:
-            changed.append(f"{name} is gone")
+            sentences.append(f"{name} is gone")
         elif name not in old:
             # Earlier versions did not record these files beside others.
             if name.removesuffix(files.INDEX) not in old:
-                changed.append(f"{name} is new")
+                sentences.append(f"{name} is new")
         elif old[name] != new[name]:
-            changed.append(f"{name} has changed")
-    settings = changed_settings(saved.get("settings"), now.get("settings"))
-    return changed + [f"{name} was {old}, is {new}" for name, old, new in settings]
+            sentences.append(f"{name} has changed")
+    settings = changed_settings(old_entry.get("settings"), new_entry.get("settings"))
+    return sentences + [f"{name} was {old}, is {new}" for name, old, new in settings]
 
 
-def changed_settings(saved: Any, now: Any) -> list[tuple[str, str, str]]:
-    """The `differences` of two entries "settings" but for what earlier versions did not
-    record."""
-    if isinstance(saved, dict) and isinstance(now, dict):
-        saved = {name: now[name] for name in _UNRECORDED if name in now} | saved
-    return list(differences("", saved, now))
+def changed_settings(old: Any, new: Any) -> list[tuple[str, str, str]]:
+    """The `differences` of two entries "settings", except those that earlier versions
+    did not record."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        old = {name: new[name] for name in _UNRECORDED if name in new} | old
+    return list(differences("", old, new))
 
 
-def in_words(changed: list[str]) -> str:
+def in_words(sentences: list[str]) -> str:
     """The first of several changes, and the number of the others."""
-    more = len(changed) - _SHOWN_CHANGES
-    words = ", ".join(changed[:_SHOWN_CHANGES])
-    return f"{words} and {more} more changes" if more > 0 else words
+    hidden_count = len(sentences) - _SHOWN_CHANGES
+    words = ", ".join(sentences[:_SHOWN_CHANGES])
+    return f"{words} and {hidden_count} more changes" if hidden_count > 0 else words
 
 
 def differences(name: str, old: Any, new: Any) -> Iterator[tuple[str, str, str]]:

@@ -65,10 +65,11 @@ def over_seeds(counts: Iterable[int]) -> str:
 
     One seed has no bars, and a mean that is missing has no seed.
     """
-    known = sorted(count for count in counts if count)
-    if not known or known[-1] < 2:
+    known_counts = sorted(count for count in counts if count)
+    if not known_counts or known_counts[-1] < 2:
         return "one seed"
-    seeds = str(known[-1]) if known[0] == known[-1] else f"{known[0]} to {known[-1]}"
+    low, high = known_counts[0], known_counts[-1]
+    seeds = str(high) if low == high else f"{low} to {high}"
     return f"bars: standard deviation over {seeds} seeds"
 
 
@@ -122,14 +123,14 @@ def _take_texts_literally(figure):
         text.set_text(printable(text.get_text()))
     # The labels of ticks are made when the figure is drawn.
     for axis in (axis for axes in figure.axes for axis in (axes.xaxis, axes.yaxis)):
-        shown = axis.get_major_formatter()
-        if isinstance(shown, LogFormatter):
+        formatter = axis.get_major_formatter()
+        if isinstance(formatter, LogFormatter):
             # By default these are formulas.
             axis.set_major_formatter(LogFormatter())
             axis.set_minor_formatter(LogFormatter(labelOnlyBase=True))
-        elif isinstance(shown, FuncFormatter | StrCategoryFormatter):
+        elif isinstance(formatter, FuncFormatter | StrCategoryFormatter):
             axis.set_major_formatter(
-                lambda value, place, shown=shown: printable(shown(value, place))
+                lambda value, place, label=formatter: printable(label(value, place))
             )
 
 

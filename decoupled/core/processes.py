@@ -41,7 +41,7 @@ def handled(
 
     Signals that this process ignores, for example because of nohup, stay ignored.
     """
-    previous = {
+    old_handlers = {
         number: signal.signal(number, handler)
         for number in numbers
         if signal.getsignal(number) != signal.SIG_IGN
@@ -49,8 +49,8 @@ def handled(
     try:
         yield
     finally:
-        for number, before in previous.items():
-            signal.signal(number, before)
+        for number, old_handler in old_handlers.items():
+            signal.signal(number, old_handler)
 
 
 def signal_at_end_of_parent(number: signal.Signals) -> None:
@@ -86,13 +86,13 @@ def start_apart(
     )
 
 
-def end_all(running: Iterable[subprocess.Popen], grace: float) -> None:
+def end_all(processes: Iterable[subprocess.Popen], grace: float) -> None:
     """Sends SIGTERM to all; kills those that still run `grace` seconds later."""
-    running = list(running)
-    for process in running:
+    processes = list(processes)
+    for process in processes:
         if process.poll() is None:
             process.terminate()
-    for process in running:
+    for process in processes:
         try:
             process.wait(grace)
         except subprocess.TimeoutExpired:
@@ -107,24 +107,24 @@ def run_command(command: Sequence[str], stderr: IO | None = None) -> int:
       Interrupted, Terminated: Ctrl-C was pressed, or SIGTERM or SIGHUP arrived, and the
         command has ended. The message is the name of the signal.
     """
-    received, process = None, None
+    received_number, process = None, None
 
     def pass_on(number, _):
-        nonlocal received
-        received = number
+        nonlocal received_number
+        received_number = number
         if process is not None:
             process.send_signal(number)
 
     with handled(pass_on):
         process = start_apart(command, stderr)
-        # A signal that came before there was a process to pass it on to.
-        if received is not None:
-            process.send_signal(received)
+        # A signal may have come before the process was there.
+        if received_number is not None:
+            process.send_signal(received_number)
         code = process.wait()
-    if received == signal.SIGINT:
+    if received_number == signal.SIGINT:
         raise Interrupted("Ctrl-C")
-    if received is not None:
-        raise Terminated(signal.Signals(received).name)
+    if received_number is not None:
+        raise Terminated(signal.Signals(received_number).name)
     return code
 
 
@@ -144,7 +144,7 @@ def started(
     If an error or Ctrl-C ends the block, the processes are killed. So `function` must
     leave its files in a state from which another start can resume.
     """
-    others = set(multiprocessing.active_children())
+    other_processes = set(multiprocessing.active_children())
     executor = concurrent.futures.ProcessPoolExecutor(
         workers,
         # TensorFlow does not survive a fork.
@@ -157,7 +157,7 @@ def started(
             futures = [executor.submit(_call, task) for task in tasks]
         yield futures
     except BaseException as error:
-        for process in set(multiprocessing.active_children()) - others:
+        for process in set(multiprocessing.active_children()) - other_processes:
             process.kill()
         executor.shutdown(cancel_futures=True)
         if isinstance(error, BrokenProcessPool):
@@ -172,11 +172,11 @@ def started(
 @contextlib.contextmanager
 def _interrupts_delayed():
     """Delays Ctrl-C to the end of the block; processes started there never get it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    old_mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, old_mask)
 
 
 # The function that a worker process calls with each task.

@@ -35,7 +35,7 @@ def check_release(version: str) -> tuple[int, int]:
     parts = re.match(r"(\d+)\.(\d+)\b", version)
     release = tuple(map(int, parts.groups())) if parts else ()
     if not OLDEST <= release <= NEWEST:
-        oldest, newest = (".".join(map(str, known)) for known in (OLDEST, NEWEST))
+        oldest, newest = (".".join(map(str, numbers)) for numbers in (OLDEST, NEWEST))
         raise UserError(
             f"TensorFlow {version} is installed, which decoupled does not know; "
             f"install one from {oldest} to {newest}: pip install 'tensorflow>={oldest},"
@@ -51,34 +51,34 @@ def early_lines_as_the_level_says() -> Iterator[None]:
     TensorFlow reads this level only when its libraries are loaded. Before that,
     releases from 2.16 on log on every machine that oneDNN is on and that there is no
     GPU, and releases with CUDA log that its libraries are registered twice. They log as
-    errors what is none; only level 0 shows those. Other output to stderr during the
+    errors what is no error; only level 0 shows those. Other output to stderr during the
     import appears after the import.
     """
     level = os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0")
-    hidden = [b"I", b"W", b"E"][: int(level)] if level.isdigit() else []
-    # On a processor without AVX the process ends here, after a message that must
+    hidden_levels = [b"I", b"W", b"E"][: int(level)] if level.isdigit() else []
+    # On a processor without AVX the import ends the process after a message that must
     # appear.
-    if not hidden or "avx" not in processor().flags:
+    if not hidden_levels or "avx" not in processor().flags:
         yield
         return
-    with tempfile.TemporaryFile() as lines:
-        kept = os.dup(2)
+    with tempfile.TemporaryFile() as file:
+        stderr = os.dup(2)
         sys.stderr.flush()
-        os.dup2(lines.fileno(), 2)
+        os.dup2(file.fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)
-            lines.seek(0)
-            for line in lines:
-                logged = _LOG_LINE.match(line)
-                level = logged and (logged[1] or logged[2])
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            file.seek(0)
+            for line in file:
+                log_line = _LOG_LINE.match(line)
+                level = log_line and (log_line[1] or log_line[2])
                 no_error = _NEVER_WRONG.search(line) or (
                     _NO_GPU in line and not nvidia_devices()
                 )
-                if not (logged and (level in [None, *hidden] or no_error)):
+                if not (log_line and (level in [None, *hidden_levels] or no_error)):
                     os.write(2, line)
 
 
@@ -91,19 +91,19 @@ def without_keras_and_jax() -> Iterator[None]:
     takes as long as TensorFlow's; that of JAX takes a second. TensorFlow tolerates that
     these imports fail; `tf.keras` imports Keras when it is first used.
     """
-    eager = ("keras.src.optimizers", "tf_keras.src.optimizers", "jax")
+    modules = ("keras.src.optimizers", "tf_keras.src.optimizers", "jax")
     # None in sys.modules makes an import fail.
-    absent = [name for name in eager if name not in sys.modules]
-    sys.modules.update(dict.fromkeys(absent))
+    absent_modules = [name for name in modules if name not in sys.modules]
+    sys.modules.update(dict.fromkeys(absent_modules))
     try:
         yield
     finally:
-        for name in absent:
+        for name in absent_modules:
             del sys.modules[name]
 
 
 def import_tensorflow_text() -> types.ModuleType:
-    """tensorflow_text but its layers of Keras, whose import takes ten times as long."""
+    """tensorflow_text without its Keras layers, which take ten times as long."""
     layers = "tensorflow_text.python.keras"
     if "keras" not in sys.modules:
         sys.modules.setdefault(layers, types.ModuleType(layers))
@@ -120,8 +120,8 @@ with early_lines_as_the_level_says(), without_keras_and_jax():
     # CUDA is initialized here instead of later, once a process.
     if tf.config.list_physical_devices("GPU") and endings.in_command():
         # What a command computes with TensorFlow, it computes on the CPU: GPUs are for
-        # programs of XLA (--accelerator=gpu), which need their memory. Sessions with
-        # settings of their own leave GPUs out there.
+        # programs of XLA (--accelerator=gpu), which need their memory. Sessions that
+        # have their own settings leave GPUs out there.
         tf.config.set_visible_devices([], "GPU")
 
 # Traces a dataset's function as it is written. AutoGraph would convert its source

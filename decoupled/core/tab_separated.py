@@ -46,19 +46,19 @@ def read_rows(
       is_label: whether a cell is a label; None takes those of the rows with quotes
         undone.
     """
-    by_line = [
+    line_rows = [
         TableRow(n, line.split("\t")) for n, line in enumerate(split_lines(text), 1)
     ]
     if '"' not in text:
-        return by_line
-    opens = any(_is_open(cell) for row in by_line for cell in row.cells)
-    first = by_line[0].cells
-    all_quoted = all(is_quoted(cell) or (cell and _is_number(cell)) for cell in first)
-    if opens or (len(first) > 1 and all_quoted):
+        return line_rows
+    has_open_cell = any(_is_open(cell) for row in line_rows for cell in row.cells)
+    cells = line_rows[0].cells
+    all_quoted = all(is_quoted(cell) or (cell and _is_number(cell)) for cell in cells)
+    if has_open_cell or (len(cells) > 1 and all_quoted):
         rows = _written_rows(text)
-        if rows and not _lines_are_rows(by_line, rows, label, is_label):
+        if rows and not _lines_are_rows(line_rows, rows, label, is_label):
             return rows
-    return [TableRow(row.line, _cells_of_line(row.cells)) for row in by_line]
+    return [TableRow(row.line, _cells_of_line(row.cells)) for row in line_rows]
 
 
 def unquoted(cell: str, everywhere: bool = False) -> str:
@@ -103,38 +103,39 @@ def _cells_of_line(cells):
 
 def _written_rows(text) -> list[TableRow] | None:
     """The rows of a text that csv.writer has written; None for any other text."""
-    rows, cells, line, at, end = [], [], 1, 0, ""
-    needless = bare = False
-    while at < len(text) or end == "\t":
-        first, in_quotes = at, text.startswith('"', at)
+    rows, cells, line, position, end = [], [], 1, 0, ""
+    has_needless_quotes = has_bare_text = False
+    while position < len(text) or end == "\t":
+        start, in_quotes = position, text.startswith('"', position)
         if in_quotes:
-            at = _after_quotes(text, at)
-            separator = at and _SEPARATOR.match(text, at)
+            position = _after_quotes(text, position)
+            separator = position and _SEPARATOR.match(text, position)
         else:
-            separator = _SEPARATOR.search(text, at)
+            separator = _SEPARATOR.search(text, position)
         if not separator:
             return None
-        cell, end, at = text[first : separator.start()], separator[0], separator.end()
+        cell, end = text[start : separator.start()], separator[0]
+        position = separator.end()
         if in_quotes:
             cell = cell[1:-1].replace('""', '"')
-            alone = not (cell or cells) and end != "\t"
-            needless |= _NEEDS_QUOTES.isdisjoint(cell) and not alone
+            is_single_cell = not (cell or cells) and end != "\t"
+            has_needless_quotes |= _NEEDS_QUOTES.isdisjoint(cell) and not is_single_cell
         elif '"' in cell:
             return None
         else:
-            bare |= not _is_number(cell)
+            has_bare_text |= not _is_number(cell)
         cells.append(cell)
         if end != "\t":
             rows.append(TableRow(line, cells))
             line += 1 + sum(len(LINE_END.findall(cell)) for cell in cells)
             cells = []
     # Quotes that csv.writer needs not are around every text of a file, or around none.
-    return None if needless and bare else rows
+    return None if has_needless_quotes and has_bare_text else rows
 
 
-def _after_quotes(text, at):
-    """The place after a cell in quotes that begins at `at`; None if it does not end."""
-    end = text.find('"', at + 1)
+def _after_quotes(text, position):
+    """The position after a quoted cell that begins at `position`, or None."""
+    end = text.find('"', position + 1)
     while text.startswith('"', end + 1) and end >= 0:
         end = text.find('"', end + 2)
     return None if end < 0 else end + 1
@@ -148,41 +149,41 @@ def _is_number(cell):
     return True
 
 
-def _lines_are_rows(by_line, rows, label, is_label):
+def _lines_are_rows(line_rows, rows, label, is_label):
     """Whether lines inside the quotes of a cell are rows, so that quotes are text."""
-    width, first = len(rows[0].cells), 0
+    width, start = len(rows[0].cells), 0
     if any(len(row.cells) != width for row in rows if row.cells != [""]):
         return True
     if isinstance(label, str):
-        names, first = [look(name.strip(BLANKS)) for name in rows[0].cells], 1
+        names, start = [look(name.strip(BLANKS)) for name in rows[0].cells], 1
         label = names.index(look(label)) if look(label) in names else None
     if is_label and label is not None:
-        both = (*rows[first:], *by_line[first:])
-        if not any(is_label(row.cells[label]) for row in both if row.cells[label:]):
+        all_rows = (*rows[start:], *line_rows[start:])
+        if not any(is_label(row.cells[label]) for row in all_rows if row.cells[label:]):
             label = is_label = None
     # Quotes around a tab are in one line. They are text if every line ends in a label.
     if is_label and label is not None:
-        lines = [line.cells for line in by_line if line.cells != [""]]
-        wide = all(len(cells) == label + 1 for cells in lines)
-        if wide and all(is_label(cells[label]) for cells in lines[first:]):
+        lines = [line.cells for line in line_rows if line.cells != [""]]
+        same_width = all(len(cells) == label + 1 for cells in lines)
+        if same_width and all(is_label(cells[label]) for cells in lines[start:]):
             return True
     if label is not None and label >= width:
         label = None
     if label is not None and is_label is None:
-        known = {row.cells[label] for row in rows if len(row.cells) == width}
-        is_label = known.__contains__
+        known_labels = {row.cells[label] for row in rows if len(row.cells) == width}
+        is_label = known_labels.__contains__
 
     def is_row(line):
         is_whole = len(line.cells) == width
         return is_whole and (label is None or is_label(line.cells[label]))
 
-    ends = [row.line for row in rows[1:]] + [len(by_line) + 1]
+    ends = [row.line for row in rows[1:]] + [len(line_rows) + 1]
     for row, end in zip(rows, ends, strict=True):
-        lines = by_line[row.line - 1 : end - 1]
+        lines = line_rows[row.line - 1 : end - 1]
         if len(lines) == 1 or width == 1:
             continue
         # The first or the last line alone has the label in any case.
-        filled = [line for line in lines if line.cells != [""]]
-        if all(map(is_row, filled)) or any(map(is_row, lines[1:-1])):
+        filled_lines = [line for line in lines if line.cells != [""]]
+        if all(map(is_row, filled_lines)) or any(map(is_row, lines[1:-1])):
             return True
     return False

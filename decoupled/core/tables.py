@@ -14,7 +14,7 @@ GAP = "-"
 
 
 class Cell(NamedTuple):
-    """A number of our runs with its format and the paper's number.
+    """A number of our runs as it is shown, with the paper's number.
 
     text: the number. bold: whether it is the best of its column. paper: the published
     number.
@@ -28,7 +28,7 @@ class Cell(NamedTuple):
         return self.text
 
 
-def shown(value: Any, gap: str = GAP) -> str:
+def cell_text(value: Any, gap: str = GAP) -> str:
     """A value as a cell: an int with thousands separators, a float with 4 digits.
 
     A bool becomes yes or no, and None the gap.
@@ -58,8 +58,8 @@ def to_markdown(
     if isinstance(columns, str):
         lines = [columns]
     else:
-        sides = ["---"] * words + ["---:"] * (len(columns) - words)
-        lines = [_line(columns), _line(sides)]
+        alignments = ["---"] * words + ["---:"] * (len(columns) - words)
+        lines = [_line(columns), _line(alignments)]
     lines += [_line(_in_markdown(cell, gap) for cell in row) for row in rows]
     return "\n".join(lines)
 
@@ -70,7 +70,7 @@ def _line(cells):
 
 def _in_markdown(cell, gap):
     if not isinstance(cell, Cell):
-        return shown(cell, gap)
+        return cell_text(cell, gap)
     text = f"**{cell.text}**" if cell.bold else cell.text
     return f"{text}<br>paper {cell.paper}" if cell.paper else text
 

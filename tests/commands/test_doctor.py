@@ -219,7 +219,7 @@ def devices(monkeypatch, capsys):
             "tpu_holders": holders,
             "jax_packages": packages,
             "mistakes": (),
-            "left_lock": "",
+            "stale_lock": "",
         }.items():
             monkeypatch.setattr(accelerators, name, lambda *_, value=value: value)
 

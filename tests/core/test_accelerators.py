@@ -174,12 +174,12 @@ def test_who_uses_a_tpu(machine, tmp_path):
 
 
 def test_a_lock_that_is_left(machine, tmp_path):
-    assert accelerators.left_lock(tmp_path) == ""
+    assert accelerators.stale_lock(tmp_path) == ""
     (tmp_path / "tmp").mkdir()
     (tmp_path / "tmp" / "libtpu_lockfile").touch()
-    assert "rm /tmp/libtpu_lockfile" in accelerators.left_lock(tmp_path)
+    assert "rm /tmp/libtpu_lockfile" in accelerators.stale_lock(tmp_path)
     machine(7, "/dev/accel0")
-    assert accelerators.left_lock(tmp_path) == ""
+    assert accelerators.stale_lock(tmp_path) == ""
 
 
 def test_a_tpu_that_is_in_use_is_waited_for(install, monkeypatch):

@@ -28,7 +28,7 @@ def as_before(monkeypatch):
     handlers = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGALRM)}
     monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
     monkeypatch.setattr(endings, "_name", "decoupled test")
-    monkeypatch.setattr(endings, "_resuming", "")
+    monkeypatch.setattr(endings, "_resume_command", "")
     yield
     for number, handler in handlers.items():
         signal.signal(number, handler)

@@ -27,7 +27,7 @@ ROWS = [
     ],
 )
 def test_cells(value, text):
-    assert tables.shown(value) == text
+    assert tables.cell_text(value) == text
 
 
 def test_markdown():
@@ -56,4 +56,4 @@ def test_csv():
 
 
 def test_a_cell_is_printed_as_its_number():
-    assert tables.shown(ROWS[0][2]) == "50.0 ± 1.4"
+    assert tables.cell_text(ROWS[0][2]) == "50.0 ± 1.4"
