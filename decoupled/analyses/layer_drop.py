@@ -39,7 +39,7 @@ _MAY_DIFFER = (
 )
 
 
-class DroppedRun(NamedTuple):
+class FinetunedRun(NamedTuple):
     """A fine-tuned model: its folder, the files of its results, its task, settings and
     vocabulary (the beginning of its fingerprint), the layers of the pre-trained model
     (None of earlier versions), what else config.json says of its training, the metrics
@@ -76,72 +76,72 @@ def measure(folders: Sequence[str], split: str = "dev") -> dict[str, Any]:
     names = _names(runs)
     tasks = {}
     for task in dict.fromkeys(run.task for run in runs):
-        first, *others = of_task = [run for run in runs if run.task == task]
+        first, *others = task_runs = [run for run in runs if run.task == task]
         for other in others:
-            for theirs, ours in (
+            for other_names, first_names in (
                 (other.metrics, first.metrics),
                 (other.languages, first.languages),
             ):
-                if theirs != ours:
+                if other_names != first_names:
                     raise UserError(
-                        f"{other.folder}: has scores of {', '.join(theirs)}, and "
-                        f"{first.folder} of {', '.join(ours)}; their means cannot be "
-                        "compared"
+                        f"{other.folder}: has scores of {', '.join(other_names)}, and "
+                        f"{first.folder} of {', '.join(first_names)}; their means "
+                        "cannot be compared"
                     )
         tasks[task] = {
             "metrics": first.metrics,
             "languages": first.languages,
-            "points": list(_points(of_task, names)),
+            "points": list(_points(task_runs, names)),
         }
     return {"analysis": "layer_drop", "split": split, "tasks": tasks}
 
 
-def _check_no_copies(runs: Sequence[DroppedRun]) -> None:
-    """Refuses a seed that two of the folders have: it would count twice."""
-    known: dict[str, str] = {}
+def _check_no_copies(runs: Sequence[FinetunedRun]) -> None:
+    """Refuses a seed that two of the folders have, as it would count twice."""
+    paths: dict[str, str] = {}
     for run in runs:
         for path, weights in zip(run.results, run.weights, strict=True):
             names = {path, weights} - {""}
-            if again := names & known.keys():
+            if copies := names & paths.keys():
                 raise UserError(
-                    f"{path}: is of the same run as {known[again.pop()]}; give only "
+                    f"{path}: is of the same run as {paths[copies.pop()]}; give only "
                     "one of their folders"
                 )
-            known |= dict.fromkeys(names, path)
+            paths |= dict.fromkeys(names, path)
 
 
-def read_run(folder: str, split: str) -> DroppedRun:
+def read_run(folder: str, split: str) -> FinetunedRun:
     """Reads a folder that `decoupled finetune` wrote.
 
     A score is the mean over languages, and over the metrics if the task's score is the
     mean of several metrics. If the folder has runs of several seeds, each is read.
     """
-    described = run_folder.read(folder)
-    if described.command != "finetune" or not described.task:
+    record = run_folder.read(folder)
+    if record.command != "finetune" or not record.task:
         raise UserError(
             f"{folder}: is not a folder of fine-tuning; give one that "
             "decoupled finetune wrote"
         )
     # results.json of a seed does not name the metrics of a task of one's own.
-    data = described.data
+    data = record.data
     if isinstance(data.get("optimizer"), dict):
         # Only earlier versions, which had another one too, record its name.
         data = data | {"optimizer": {"name": "adamw", **data["optimizer"]}}
     metrics = {"headline": data["headline"]} if "headline" in data else {}
     results = [(path, values | metrics) for path, values in read_results(folder)]
-    scored = [_scores(path, values, split) for path, values in results]
-    means = [statistics.fmean(by_language.values()) for by_language in scored]
-    task = described.task["name"]
-    return DroppedRun(
+    scores = [_scores(path, values, split) for path, values in results]
+    means = [statistics.fmean(by_language.values()) for by_language in scores]
+    task = record.task["name"]
+    return FinetunedRun(
         folder,
         [path for path, _ in results],
         task,
-        described.model,
-        described.vocabulary_fingerprint[:8],
+        record.model,
+        record.vocabulary_fingerprint[:8],
         data.get(_PRETRAINED_LAYERS),
         {name: data[name] for name in data if name not in _MAY_DIFFER},
         official.headline(task, results[0][1]),
-        sorted(scored[0]),
+        sorted(scores[0]),
         means,
         [values.get(MADE_FROM, {}).get("checkpoint", "") for _, values in results],
     )
@@ -157,15 +157,15 @@ def read_results(folder) -> list[tuple[str, dict]]:
     results = files.read_json(path)
     if not isinstance(results, dict):
         raise UserError(f"{path}: not the results of fine-tuning")
-    chosen = [
+    best_runs = [
         run
         for run in results.get("runs", [])
         if run["learning_rate"] == results["learning_rate"]
     ]
-    if len(chosen) < 2:
+    if len(best_runs) < 2:
         return [(path, results)]
     # A checkpoint is below learning_rate_R/seed_S/.
-    seeds = ["/".join(run["checkpoint"].split("/")[:2]) for run in chosen]
+    seeds = ["/".join(run["checkpoint"].split("/")[:2]) for run in best_runs]
     paths = [files.path_below(folder, f"{seed}/{RESULTS}", path) for seed in seeds]
     return [(each, files.read_json(each)) for each in paths]
 
@@ -176,9 +176,9 @@ def _scores(path, results, split) -> dict[str, float]:
     metrics = official.headline(task, results)
     languages = official.scored_languages(task, results, split)
     if not languages:
-        other = "test" if split == "dev" else "dev"
-        cure = f"give --split={other}"
-        if not official.scored_languages(task, results, other):
+        other_split = "test" if split == "dev" else "dev"
+        cure = f"give --split={other_split}"
+        if not official.scored_languages(task, results, other_split):
             cure = "evaluate files with labels: decoupled finetune --mode=eval"
         raise UserError(f"{path}: has no {', '.join(metrics)} of {split}; {cure}")
     return {
@@ -188,7 +188,7 @@ def _scores(path, results, split) -> dict[str, float]:
 
 
 def _names(runs) -> dict[str, str]:
-    """Folder -> what distinguishes its model, e.g. "E_out 768", but for the layers."""
+    """Folder -> what distinguishes its model, except its layers, e.g. "E_out 768"."""
     settings = {
         run.folder: {**vars(run.model), "vocabulary": run.vocabulary} for run in runs
     }
@@ -197,91 +197,91 @@ def _names(runs) -> dict[str, str]:
             settings[run.folder][_PRETRAINED_LAYERS] = run.pretrained_layers
     fields = dict.fromkeys([*_SIZES, *settings[runs[0].folder]])
     fields.pop("num_layers")
-    differing = [
+    differing_fields = [
         name for name in fields if len({str(of[name]) for of in settings.values()}) > 1
     ] or ["output_embedding_size"]
 
-    def shown(of, name):
+    def setting_text(of, name):
         if name == "coupled":
             return "coupled" if of[name] else "decoupled"
         return f"{_SIZES.get(name, name)} {of[name]}"
 
     return {
-        folder: ", ".join(shown(of, name) for name in differing)
+        folder: ", ".join(setting_text(of, name) for name in differing_fields)
         for folder, of in settings.items()
     }
 
 
 def _points(runs, names):
-    grouped: dict[tuple[str, int], list[DroppedRun]] = {}
-    first: dict[str, DroppedRun] = {}
+    groups: dict[tuple[str, int], list[FinetunedRun]] = {}
+    first_runs: dict[str, FinetunedRun] = {}
     for run in runs:
         name = names[run.folder]
-        _check_training(first.setdefault(name, run), run)
-        grouped.setdefault((name, run.model.num_layers), []).append(run)
-    most = dict(sorted(grouped))
-    for (name, layers), of_point in sorted(grouped.items()):
-        scores = [score for run in of_point for score in run.scores]
+        _check_training(first_runs.setdefault(name, run), run)
+        groups.setdefault((name, run.model.num_layers), []).append(run)
+    most_layers = dict(sorted(groups))
+    for (name, layers), point_runs in sorted(groups.items()):
+        scores = [score for run in point_runs for score in run.scores]
         yield {
             "model": name,
-            "sizes": {size: getattr(of_point[0].model, size) for size in _SIZES},
+            "sizes": {size: getattr(point_runs[0].model, size) for size in _SIZES},
             "layers": layers,
-            "dropped": most[name] - layers,
+            "dropped": most_layers[name] - layers,
             "scores": scores,
             "mean": statistics.fmean(scores),
             "std": statistics.stdev(scores) if len(scores) > 1 else None,
-            "folders": [run.folder for run in of_point],
+            "folders": [run.folder for run in point_runs],
             "sha256": {
                 path: files.file_fingerprint(path)
-                for run in of_point
+                for run in point_runs
                 for path in run.results
             },
         }
 
 
-def _check_training(first, run):
-    """Refuses runs of a model that were fine-tuned otherwise than the first."""
-    before = _shared(first.training, run.training)
-    now = _shared(run.training, first.training)
-    for name, old, new in differences("", before, now):
+def _check_training(first_run, run):
+    """Refuses a run that was fine-tuned with other settings than the first one."""
+    first_settings = _shared_entries(first_run.training, run.training)
+    settings = _shared_entries(run.training, first_run.training)
+    for name, old, new in differences("", first_settings, settings):
         raise UserError(
-            f"{run.folder}: was fine-tuned with {name} {new}, and {first.folder} with "
-            f"{old}; analyse them apart"
+            f"{run.folder}: was fine-tuned with {name} {new}, and {first_run.folder} "
+            f"with {old}; analyse them apart"
         )
 
 
-def _shared(entries, others):
-    """Without what the others lack: an earlier version did not record it."""
+def _shared_entries(entries, others):
+    """The entries that both have: an earlier version did not record all of them."""
     if not (isinstance(entries, dict) and isinstance(others, dict)):
         return entries
-    return {n: _shared(entries[n], others[n]) for n in entries if n in others}
+    return {n: _shared_entries(entries[n], others[n]) for n in entries if n in others}
 
 
 def tables(result: dict[str, Any]) -> Iterator[Table]:
     """A table per task: a row per model, a column per number of layers."""
-    for task, scored in result["tasks"].items():
-        points = scored["points"]
-        kept = sorted({point["layers"] for point in points})
+    for task, scores in result["tasks"].items():
+        points = scores["points"]
+        layers = sorted({point["layers"] for point in points})
         cells = {
             (p["model"], p["layers"]): f"{p['mean']:.2f}"
             + ("" if p["std"] is None else f" ± {p['std']:.2f}")
             for p in points
         }
         yield Table(
-            f"{task} {result['split']}, {' and '.join(scored['metrics'])}, mean of "
-            f"{len(scored['languages'])} languages; columns are the layers kept",
-            ["model", *map(str, kept)],
-            [[m, *(cells.get((m, n)) for n in kept)] for m in _models(points)],
+            f"{task} {result['split']}, {' and '.join(scores['metrics'])}, mean of "
+            f"{len(scores['languages'])} languages; columns are the layers kept",
+            ["model", *map(str, layers)],
+            [[m, *(cells.get((m, n)) for n in layers)] for m in _models(points)],
         )
 
 
 def picture(result: dict[str, Any]) -> Picture:
     """Score by layers kept, a panel per task; bars: standard deviation over seeds."""
     panels, seeds = [], []
-    for task, scored in result["tasks"].items():
+    for task, scores in result["tasks"].items():
         lines = []
-        for model in _models(scored["points"]):
-            points = [p for p in scored["points"] if p["model"] == model]
+        for model in _models(scores["points"]):
+            points = [p for p in scores["points"] if p["model"] == model]
             seeds += [len(point["scores"]) for point in points]
             layers = [point["layers"] for point in points]
             mean = np.array([point["mean"] for point in points])
@@ -294,7 +294,7 @@ def picture(result: dict[str, Any]) -> Picture:
 
 def _models(points):
     """The models in the order of E_out."""
-    ordered = sorted(
+    sorted_points = sorted(
         points, key=lambda p: (p["sizes"]["output_embedding_size"], p["model"])
     )
-    return list(dict.fromkeys(point["model"] for point in ordered))
+    return list(dict.fromkeys(point["model"] for point in sorted_points))

@@ -42,25 +42,25 @@ from decoupled.runs.saved_run import Model
 ALL = "all"
 _MEASURES = ("loss", "accuracy", "perplexity", "below_unigram", "relative_loss")
 # The most languages of which each is drawn.
-_DRAWN = 8
+_MOST_DRAWN = 8
 _LABELS = "masked_lm_ids"
-# Number of sequences that are read at once.
-_READ = 512
+# The number of sequences that are read at once.
+_READ_SIZE = 512
 # The most positions whose logits have their rank taken, spread evenly over all.
-_RANKED = 10_000
+_MOST_RANKED = 10_000
 # A perplexity beyond exp(700) would be infinite.
 _MOST_NATS = 700.0
 
 
-class Questions(NamedTuple):
-    """The T tokens to predict, and the masked sequences.
+class MaskedText(NamedTuple):
+    """Masked sequences, and their T tokens to predict.
 
     languages: their names, sorted. corpus: the fingerprint of their text. items:
     [language, number] of each held-out sequence, language after language. counts: int64
     [languages, V], how often each piece occurs in the training text. arrays: the result
-    of `mask_in_rounds` and all `FEATURES`. used: bool [rows, max_predictions], which
-    slots of the arrays are tokens. labels, sequence (an index of `items`) and language
-    (of `languages`), int64 [T], have the order of its True values.
+    of `mask_in_rounds` and all `FEATURES`. is_token: bool [rows, max_predictions], the
+    slots of the arrays that are tokens. labels, sequence (an index of `items`) and
+    language (of `languages`), int64 [T], have the order of its True values.
     """
 
     languages: list[str]
@@ -68,7 +68,7 @@ class Questions(NamedTuple):
     items: list[tuple[str, int]]
     counts: np.ndarray
     arrays: dict[str, np.ndarray]
-    used: np.ndarray
+    is_token: np.ndarray
     labels: np.ndarray
     sequence: np.ndarray
     language: np.ndarray
@@ -85,16 +85,16 @@ def run(flags: Any, settings: MaskedLmSettings) -> dict[str, Any]:
     """The result of the command's flags."""
     length = settings.masking.sequence_length
     models = open_models(flags.model_dir, masked_lm=True, length=length)
-    asked = read_questions(flags.records_dir, models, settings, flags.languages)
-    return measure(models, asked, settings)
+    text = read_masked_text(flags.records_dir, models, settings, flags.languages)
+    return measure(models, text, settings)
 
 
-def read_questions(
+def read_masked_text(
     records_dir: str,
     models: Sequence[Model],
     settings: MaskedLmSettings,
     languages: Sequence[str] | None = None,
-) -> Questions:
+) -> MaskedText:
     """Reads and masks held-out text, and counts the pieces of the training text.
 
     Raises:
@@ -107,55 +107,55 @@ def read_questions(
         manifest.check_vocabulary(vocabulary.fingerprint, vocabulary.path)
     names = _languages(manifest, languages)
     with named_errors(records_dir):
-        tracked = console.track(names, "counting pieces of the training text")
-        counts = [count_pieces(manifest, manifest.language(TRAIN, n)) for n in tracked]
+        progress = console.track(names, "counting pieces of the training text")
+        counts = [count_pieces(manifest, manifest.language(TRAIN, n)) for n in progress]
         numbers, ids = _read_sequences(manifest, names, settings, vocabulary)
     arrays = mask_in_rounds(
         *(np.concatenate(ids), np.concatenate(numbers)),
         *(settings.seed, settings.masking, vocabulary),
     )
-    shown, copied = arrays["input_word_ids"], arrays.pop("sequence")
-    arrays["input_mask"] = (shown != vocabulary.pad_id).astype(np.int32)
-    arrays["input_type_ids"] = np.zeros_like(shown)
-    used = arrays["masked_lm_weights"] > 0
-    sequence = np.broadcast_to(copied[:, np.newaxis], used.shape)[used]
+    word_ids, sequence_of_row = arrays["input_word_ids"], arrays.pop("sequence")
+    arrays["input_mask"] = (word_ids != vocabulary.pad_id).astype(np.int32)
+    arrays["input_type_ids"] = np.zeros_like(word_ids)
+    is_token = arrays["masked_lm_weights"] > 0
+    sequence = np.broadcast_to(sequence_of_row[:, np.newaxis], is_token.shape)[is_token]
     language = np.repeat(np.arange(len(names)), [len(part) for part in numbers])
-    asked = Questions(
+    text = MaskedText(
         names,
         manifest.corpus_fingerprint,
         [(n, i) for n, part in zip(names, numbers, strict=True) for i in part.tolist()],
         np.stack(counts),
         arrays,
-        used,
-        arrays[_LABELS][used],
+        is_token,
+        arrays[_LABELS][is_token],
         sequence,
         language[sequence],
     )
     for index, name in enumerate(names):
-        if index not in asked.language:
+        if index not in text.language:
             raise UserError(
                 f"held-out text of {name!r}: has no token to mask; leave it out with "
                 "--languages"
             )
-    return asked
+    return text
 
 
-def _languages(manifest: RecordsManifest, chosen) -> list[str]:
+def _languages(manifest: RecordsManifest, languages) -> list[str]:
     """The languages with held-out text, sorted; each must have training text."""
-    there = manifest.splits.get(EVAL, {})
-    names = sorted(name for name, entry in there.items() if entry.records)
-    if not names and not chosen:
+    entries = manifest.splits.get(EVAL, {})
+    names = sorted(name for name, entry in entries.items() if entry.records)
+    if not names and not languages:
         raise UserError(
             f"{manifest.folder}: no held-out text (split {EVAL!r}); build corpus and "
             "records with some"
         )
-    for name in chosen or ():
+    for name in languages or ():
         if name not in names:
             raise UserError(
                 f"--languages: {manifest.folder} has no held-out text of {name!r} "
                 f"(there: {', '.join(names) or 'none'})"
             )
-    names = sorted(set(chosen or names))
+    names = sorted(set(languages or names))
     for name in names:
         if not manifest.language(TRAIN, name).records:
             raise UserError(
@@ -175,29 +175,29 @@ def _read_sequences(
     length, limit = settings.masking.sequence_length, settings.max_sequences
     entries = [manifest.language(EVAL, name) for name in names]
     counts = [evaluation_count(entry, length) for entry in entries]
-    batched = iter(
-        evaluation_sequences(manifest, entries, counts, _READ, length, vocabulary)
+    batches = iter(
+        evaluation_sequences(manifest, entries, counts, _READ_SIZE, length, vocabulary)
     )
     numbers, ids = [], []
     for name, count in zip(names, counts, strict=True):
-        kept = min(limit or count, count)
-        if kept < count:
+        size = min(limit or count, count)
+        if size < count:
             console.say(
-                f"{manifest.folder}: {kept:,} of {count:,} held-out sequences of "
+                f"{manifest.folder}: {size:,} of {count:,} held-out sequences of "
                 f"{name} (masked_lm.max_sequences)"
             )
-        chosen = np.arange(kept) * count // kept
+        rows = np.arange(size) * count // size
         parts = [
-            next(batched)[0].numpy()[chosen[chosen // _READ == index] % _READ]
-            for index in range(-(-count // _READ))
+            next(batches)[0].numpy()[rows[rows // _READ_SIZE == index] % _READ_SIZE]
+            for index in range(-(-count // _READ_SIZE))
         ]
-        numbers.append(chosen)
+        numbers.append(rows)
         ids.append(np.concatenate(parts))
     return numbers, ids
 
 
 def measure(
-    models: Sequence[Model], asked: Questions, settings: MaskedLmSettings
+    models: Sequence[Model], text: MaskedText, settings: MaskedLmSettings
 ) -> dict[str, Any]:
     """Loss and accuracy of all models on the same masks.
 
@@ -212,31 +212,31 @@ def measure(
       token), `accuracy` (0 to 1), `perplexity`, `below_unigram` (unigram entropy -
       loss) and `relative_loss` (loss / unigram entropy).
     """
-    smoothed = asked.counts + float(settings.smoothing)
+    counts = text.counts + float(settings.smoothing)
     vocabulary = models[0].vocabulary
     # These pieces never occur in text.
-    smoothed[:, [vocabulary.pad_id, *vocabulary.special_ids]] = 0
-    tokens, chosen = smoothed.sum(1), smoothed[asked.language, asked.labels]
-    entropies = asked.means(np.log(tokens[asked.language]) - np.log(chosen))
+    counts[:, [vocabulary.pad_id, *vocabulary.special_ids]] = 0
+    tokens, label_counts = counts.sum(1), counts[text.language, text.labels]
+    entropies = text.means(np.log(tokens[text.language]) - np.log(label_counts))
 
     def scores(model):
-        losses, correct, vectors = _predict(model, asked, settings.batch_size)
+        losses, correct, vectors = _predict(model, text, settings.batch_size)
         of_tokens = {"loss": losses, "correct": correct}
         of_tokens["predictions"] = np.ones_like(losses)
         sums = {
-            name: np.bincount(asked.sequence, values, minlength=len(asked.items))
+            name: np.bincount(text.sequence, values, minlength=len(text.items))
             for name, values in of_tokens.items()
         }
-        right = asked.means(correct)
+        accuracies = text.means(correct)
         languages = {
             name: {
                 "loss": loss,
-                "accuracy": right[name],
+                "accuracy": accuracies[name],
                 "perplexity": float(np.exp(min(loss, _MOST_NATS))),
                 "below_unigram": entropies[name] - loss,
                 "relative_loss": loss / entropies[name],
             }
-            for name, loss in asked.means(losses).items()
+            for name, loss in text.means(losses).items()
         }
         means = {
             key: float(np.mean([of[key] for of in languages.values()]))
@@ -247,25 +247,25 @@ def measure(
         entry["embeddings"] = ranks.of_embeddings(model)
         return entry, sums
 
-    sequences = Counter(language for language, _ in asked.items)
+    sequences = Counter(language for language, _ in text.items)
     return {
         "analysis": "masked_lm",
-        "corpus": asked.corpus,
+        "corpus": text.corpus,
         "settings": dataclasses.asdict(settings),
         "languages": {
             name: {"sequences": sequences[name], "tokens": int(count)}
             for name, count in zip(
-                asked.languages, np.bincount(asked.language), strict=True
+                text.languages, np.bincount(text.language), strict=True
             )
         },
         "unigram_entropy": entropies,
         **measure_each(models, scores),
-        "items": [list(item) for item in asked.items],
+        "items": [list(item) for item in text.items],
     }
 
 
 def _predict(
-    model: Model, asked: Questions, batch_size: int
+    model: Model, text: MaskedText, batch_size: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The loss of each token, and 1 or 0 for the first guess: float64 [T] each; the
     encoder's vectors of at most `_RANKED` tokens, float32 [n, H]."""
@@ -277,30 +277,30 @@ def _predict(
         positions, labels = batch["masked_lm_positions"], batch[_LABELS]
         logits = head(output, positions)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-        right = tf.argmax(logits, -1, tf.int32) == labels
-        return losses, right, tf.gather(output, positions, batch_dims=1)
+        is_correct = tf.argmax(logits, -1, tf.int32) == labels
+        return losses, is_correct, tf.gather(output, positions, batch_dims=1)
 
     function = compiled(predict, (*FEATURES, "masked_lm_positions", _LABELS))
-    losses, correct = np.zeros(asked.used.shape), np.zeros(asked.used.shape)
-    tokens = np.flatnonzero(asked.used)
-    ranked = np.linspace(0, len(tokens) - 1, min(len(tokens), _RANKED)).round()
-    # Where a slot's vector is kept; -1 for those that are not.
-    places = np.full(asked.used.shape, -1)
-    places.flat[tokens[ranked.astype(int)]] = np.arange(len(ranked))
-    vectors = np.zeros([len(ranked), model.config.hidden_size], np.float32)
+    losses, correct = np.zeros(text.is_token.shape), np.zeros(text.is_token.shape)
+    tokens = np.flatnonzero(text.is_token)
+    sample = np.linspace(0, len(tokens) - 1, min(len(tokens), _MOST_RANKED)).round()
+    # The row of `vectors` for each slot; -1 for a slot outside the sample.
+    places = np.full(text.is_token.shape, -1)
+    places.flat[tokens[sample.astype(int)]] = np.arange(len(sample))
+    vectors = np.zeros([len(sample), model.config.hidden_size], np.float32)
     starts = range(0, len(losses), batch_size)
     for start in console.track(starts, f"{model.name}: losses"):
         rows = slice(start, start + batch_size)
-        batch = {name: values[rows] for name, values in asked.arrays.items()}
+        batch = {name: values[rows] for name, values in text.arrays.items()}
         losses[rows], correct[rows], hidden = (x.numpy() for x in function(batch))
-        kept = places[rows] >= 0
-        vectors[places[rows][kept]] = hidden[kept]
-    if not np.isfinite(losses[asked.used]).all():
+        in_sample = places[rows] >= 0
+        vectors[places[rows][in_sample]] = hidden[in_sample]
+    if not np.isfinite(losses[text.is_token]).all():
         raise UserError(
             f"{model.weights.path}: gives losses that are not finite; the training "
             "diverged, choose an earlier checkpoint"
         )
-    return losses[asked.used], correct[asked.used], vectors
+    return losses[text.is_token], correct[text.is_token], vectors
 
 
 def tables(result: dict[str, Any]) -> Iterator[Table]:
@@ -351,11 +351,11 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
 def picture(result: dict[str, Any]) -> Picture:
     """Loss and accuracy of the models by language; of many languages, their means."""
     models = result["models"]
-    shown = [*result["languages"], ALL] if len(result["languages"]) <= _DRAWN else [ALL]
+    languages = result["languages"] if len(result["languages"]) <= _MOST_DRAWN else ()
 
     def panel(key, times, label):
         lines = []
-        for name in shown:
+        for name in (*languages, ALL):
             scores = [(m["languages"] | {ALL: m[ALL]})[name][key] for m in models]
             values = [times * score for score in scores]
             lines.append(Line(name, values, range(len(models))))

@@ -64,12 +64,12 @@ def short_names(paths: Sequence[str]) -> list[str]:
     """The shortest ends of paths that are unique; a checkpoint includes its folder."""
     files.check_distinct(paths)
     parts = [[part for part in path.split("/") if part] for path in paths]
-    more = [0 if gfile.isdir(path) else 1 for path in paths]
+    extra_parts = [0 if gfile.isdir(path) else 1 for path in paths]
     for length in range(1, max(map(len, parts), default=1) + 1):
-        ends = zip(parts, more, strict=True)
-        shortened = ["/".join(p[-length - extra :]) for p, extra in ends]
-        if len(set(shortened)) == len(paths):
-            return shortened
+        ends = zip(parts, extra_parts, strict=True)
+        suffixes = ["/".join(p[-length - count :]) for p, count in ends]
+        if len(set(suffixes)) == len(paths):
+            return suffixes
     # "/a" and "a" have equal parts.
     return list(paths)
 
@@ -110,9 +110,9 @@ def describe(model: Model) -> dict[str, Any]:
 def compiled(
     function: Callable[[dict[str, tf.Tensor]], Any], inputs: Sequence[str]
 ) -> Callable[[dict[str, np.ndarray]], Any]:
-    """A function of some int32 [batch, length], compiled once for all sizes.
+    """A function of `inputs`, int32 [batch, length], compiled once for all sizes.
 
-    The dictionaries that it takes may have more.
+    It takes a dictionary, which may have other arrays besides.
     """
     specs = [tf.TensorSpec([None, None], tf.int32) for _ in inputs]
     graph = tf.function(
@@ -140,7 +140,7 @@ def encoder_batches(
     The longest texts come first, so that memory that is too small is noticed at once.
     The progress is shown.
     """
-    order = np.argsort([-len(of_text) for of_text in pieces], kind="stable")
+    order = np.argsort([-len(ids) for ids in pieces], kind="stable")
     for start in console.track(range(0, len(order), batch_size), description):
         rows = order[start : start + batch_size]
         yield rows, packed(vocabulary, [pieces[row] for row in rows])
@@ -150,13 +150,13 @@ def packed(
     vocabulary: Vocabulary, pieces: Sequence[Sequence[int]]
 ) -> dict[str, np.ndarray]:
     """[CLS] pieces [SEP] padding, the inputs of an encoder: int32 [texts, longest]."""
-    sizes = np.array([len(of_text) + _SPECIAL for of_text in pieces])
+    sizes = np.array([len(text_ids) + _SPECIAL for text_ids in pieces])
     mask = (np.arange(sizes.max()) < sizes[:, np.newaxis]).astype(np.int32)
     ids = np.full(mask.shape, vocabulary.pad_id, np.int32)
     ids[:, 0] = vocabulary.cls_id
     ids[np.arange(len(ids)), sizes - 1] = vocabulary.sep_id
-    for row, (size, of_text) in enumerate(zip(sizes, pieces, strict=True)):
-        ids[row, 1 : size - 1] = of_text
+    for row, (size, text_ids) in enumerate(zip(sizes, pieces, strict=True)):
+        ids[row, 1 : size - 1] = text_ids
     types = np.zeros_like(ids)
     return {"input_word_ids": ids, "input_mask": mask, "input_type_ids": types}
 
@@ -192,14 +192,14 @@ def add_vectors(
     for start in range(0, len(texts), _TEXTS_AT_ONCE):
         encoded = model.vocabulary.encode_batch(texts[start : start + _TEXTS_AT_ONCE])
         for text, ids in enumerate(encoded, start):
-            of_text = text_parts(np.array(ids, np.int32), config)
-            parts += of_text
-            owners += [text] * len(of_text)
+            windows = text_parts(np.array(ids, np.int32), config)
+            parts += windows
+            owners += [text] * len(windows)
     sizes = np.array([len(ids) for ids in parts], np.int64)
     owner_of = np.array(owners, np.int64)
     # The share of its text's pooled tokens in each part; that of an empty text is 1.
-    pooled = np.maximum(1, sizes + _SPECIAL * config.pool_special_tokens)
-    shares = (pooled / np.bincount(owner_of, pooled)[owner_of]).astype(np.float32)
+    tokens = np.maximum(1, sizes + _SPECIAL * config.pool_special_tokens)
+    shares = (tokens / np.bincount(owner_of, tokens)[owner_of]).astype(np.float32)
     progress = "encoding batches of sentences"
     for rows, batch in encoder_batches(
         model.vocabulary, parts, config.batch_size, progress
@@ -210,11 +210,11 @@ def add_vectors(
                 f"{model.weights.path}: gives numbers that are not finite; the "
                 "training diverged, choose an earlier checkpoint"
             )
-        in_batch, which = np.unique(owner_of[rows], return_inverse=True)
+        batch_texts, text_of_part = np.unique(owner_of[rows], return_inverse=True)
         # [texts, parts]
-        weights = np.zeros([len(in_batch), len(rows)], np.float32)
-        weights[which, np.arange(len(rows))] = shares[rows]
-        vectors[:, in_batch] += weights @ means
+        weights = np.zeros([len(batch_texts), len(rows)], np.float32)
+        weights[text_of_part, np.arange(len(rows))] = shares[rows]
+        vectors[:, batch_texts] += weights @ means
 
 
 def array_on_disk(path: str, dtype: type, shape: Sequence[int]) -> np.ndarray:
@@ -273,15 +273,15 @@ def pooling_function(
     def pool_arrays(*arrays: tf.Tensor) -> tf.Tensor:
         return pool(dict(zip(FEATURES, arrays, strict=True)))
 
-    on_devices = DeviceFunction(pool_arrays, accelerator, console.say, axis=1)
-    positions, share = model.config.max_positions, on_devices.devices
+    program = DeviceFunction(pool_arrays, accelerator, console.say, axis=1)
+    positions, share = model.config.max_positions, program.devices
     rows = -(-config.batch_size // share) * share
 
-    def padded(batch: dict[str, np.ndarray]) -> np.ndarray:
+    def pool_padded(batch: dict[str, np.ndarray]) -> np.ndarray:
         texts, longest = batch["input_mask"].shape
         # Few lengths, since each is a program.
         length = min(positions, -(-longest // _LENGTH_STEP) * _LENGTH_STEP)
-        more = [(0, rows - texts), (0, length - longest)]
-        return on_devices(*(np.pad(batch[name], more) for name in FEATURES))[:, :texts]
+        padding = [(0, rows - texts), (0, length - longest)]
+        return program(*(np.pad(batch[name], padding) for name in FEATURES))[:, :texts]
 
-    return padded
+    return pool_padded

@@ -55,7 +55,7 @@ _SEED = 0
 class Translations(NamedTuple):
     """Sentences that several languages have.
 
-    about: what results say of their source, with a hash of the sentences. texts:
+    about: the entries of results on their source, with a hash of the sentences. texts:
     language -> sentences, line by line translations of each other. ids: of the
     sentences, if they have any.
     """
@@ -84,20 +84,20 @@ def read_files(
     """The first `max_pairs` pairs, or all for 0, of every two files of a folder."""
     names = gfile.listdir(data_dir) if gfile.isdir(data_dir) else []
     matches = [re.fullmatch(r"([\w-]+)-en\.\1", name) for name in sorted(names)]
-    there = [match[1] for match in matches if match and match[1] != "en"]
-    if not there:
+    known_languages = [match[1] for match in matches if match and match[1] != "en"]
+    if not known_languages:
         raise UserError(f"{data_dir}: no files XX-en.XX, XX being a language")
-    read = []
-    for name in dict.fromkeys(languages or there):
-        if name not in there:
+    texts = []
+    for name in dict.fromkeys(languages or known_languages):
+        if name not in known_languages:
             raise UserError(f"--languages: no {name}-en.{name} in {data_dir}")
         stem = os.path.join(data_dir, f"{name}-en")
         source, target = f"{stem}.en", f"{stem}.{name}"
         sides = read_parallel(source, target, name, max_pairs)
         paths = {"source": source, "target": target}
         about = {"language": name, **paths, "sha256": _sha256(*sides)}
-        read.append(Translations(about, dict(zip(("en", name), sides, strict=True))))
-    return read
+        texts.append(Translations(about, dict(zip(("en", name), sides, strict=True))))
+    return texts
 
 
 def read_shared(
@@ -109,20 +109,20 @@ def read_shared(
     whole text; 0 takes all.
     """
     texts = read_sentences(folder, languages)
-    first, *others = texts.values()
-    shared = [name for name in first if all(name in other for other in others)]
-    if not shared:
+    first_text, *other_texts = texts.values()
+    shared_ids = [i for i in first_text if all(i in text for text in other_texts)]
+    if not shared_ids:
         raise UserError(
             f"{folder}: no id is in all of {', '.join(texts)}; choose --languages that "
             "share sentences"
         )
-    ids = choose(shared, max_pairs or len(shared), _SEED)
+    ids = choose(shared_ids, max_pairs or len(shared_ids), _SEED)
     path = os.path.abspath(folder) if "://" not in folder else folder.rstrip("/")
-    above, name = os.path.split(path)
-    split = os.path.basename(above) if name == "sentences" else name
-    chosen = {language: [by_id[i] for i in ids] for language, by_id in texts.items()}
-    about = {"language": split, "sha256": _sha256(ids, *chosen.values())}
-    return Translations(about, chosen, ids)
+    parent, name = os.path.split(path)
+    split = os.path.basename(parent) if name == "sentences" else name
+    sentences = {language: [by_id[i] for i in ids] for language, by_id in texts.items()}
+    about = {"language": split, "sha256": _sha256(ids, *sentences.values())}
+    return Translations(about, sentences, ids)
 
 
 def _sha256(*sides: Sequence[str]) -> str:
@@ -159,19 +159,19 @@ def measure(
 
     fields = {**dataclasses.asdict(config), "max_pairs": settings.max_pairs}
     del fields["layer"]
-    measured = measure_each(models, of_model)
+    entries = measure_each(models, of_model)
     ids = next((text.ids for text in texts if text.ids is not None), None)
     return {
         "analysis": "neighbours",
         "settings": fields,
-        **measured,
+        **entries,
         **({"items": ids} if ids else {}),
     }
 
 
 def _directions(texts: dict[str, list[str]]) -> list[list[str]]:
     """All ordered pairs of languages."""
-    return [list(way) for way in itertools.permutations(texts, 2)]
+    return [list(pair) for pair in itertools.permutations(texts, 2)]
 
 
 def layer_hits(
@@ -198,12 +198,12 @@ def layer_hits(
         path, shape = os.path.join(folder, "vectors"), (layers, len(numbers), width)
         vectors = array_on_disk(path, np.float32, shape)
         add_vectors(vectors, model, list(numbers), range(layers), config)
-        for layer, stored in enumerate(vectors):
-            of_layer = np.array(stored)
+        for layer, layer_vectors in enumerate(vectors):
+            array = np.array(layer_vectors)
             for pair in itertools.combinations(texts, 2):
                 first, second = (places[language] for language in pair)
                 progress = f"searching blocks of {'-'.join(pair)}, layer {layer}"
-                matches = search(of_layer[first], of_layer[second], config, progress)
+                matches = search(array[first], array[second], config, progress)
                 there, back = (directions.index([*way]) for way in (pair, pair[::-1]))
                 hits[layer, there] = second[matches.forward] == second
                 hits[layer, back] = first[matches.backward] == first

@@ -81,8 +81,8 @@ def write(
     if "arrays" in result:
         files.write_arrays(f"{stem}.items.npz", result["arrays"])
     files.write_text(f"{stem}.json", text)
-    drawn = draw(picture(content), stem)
-    console.say(f"wrote {', '.join([f'{stem}.json', *drawn])}")
+    picture_paths = draw(picture(content), stem)
+    console.say(f"wrote {', '.join([f'{stem}.json', *picture_paths])}")
 
 
 def draw(picture: Picture, stem: str) -> list[str]:
@@ -95,7 +95,7 @@ def draw(picture: Picture, stem: str) -> list[str]:
     width = 4.0 if len(picture.panels[0]) < 4 else 2.6
     rows, columns = len(picture.panels), len(picture.panels[0])
     figure, grid = plots.grid(rows, columns, width, height)
-    drawn = []
+    charts = []
     for panels, row in zip(picture.panels, grid, strict=True):
         for panel, axes in itertools.zip_longest(panels, row):
             if panel is None:
@@ -103,21 +103,21 @@ def draw(picture: Picture, stem: str) -> list[str]:
                 axes.remove()
                 continue
             _draw_panel(axes, panel, names)
-            drawn.append(axes)
-    fullest = max(drawn, key=lambda axes: len(axes.get_legend_handles_labels()[0]))
-    plots.title_and_legend(figure, fullest, picture.title)
+            charts.append(axes)
+    source = max(charts, key=lambda axes: len(axes.get_legend_handles_labels()[0]))
+    plots.title_and_legend(figure, source, picture.title)
     return plots.save(figure, stem)
 
 
 def _draw_panel(axes, panel: Panel, names: list[str]) -> None:
-    names_here = [line.name for line in panel.lines]
+    panel_names = [line.name for line in panel.lines]
     for number, line in enumerate(panel.lines):
         style = {**plots.look(names.index(line.name)), **line.look}
         x, y, values = list(line.x), list(line.y), line.y
         if panel.rows:
             # Shifted, so that the error bars of a row do not overlap.
-            apart = 0.78 / max(3, len(panel.lines))
-            y = [place + apart * (number - (len(panel.lines) - 1) / 2) for place in y]
+            step = 0.78 / max(3, len(panel.lines))
+            y = [place + step * (number - (len(panel.lines) - 1) / 2) for place in y]
             style["linestyle"], values = "none", line.x
         error = None
         if line.low is not None:
@@ -126,7 +126,7 @@ def _draw_panel(axes, panel: Panel, names: list[str]) -> None:
                 [high - v for v, high in zip(values, line.high, strict=True)],
             ]
         bars = {"xerr" if panel.rows else "yerr": error}
-        is_first = names_here.index(line.name) == number
+        is_first = panel_names.index(line.name) == number
         label = line.name if is_first else "_nolegend_"
         axes.errorbar(x, y, label=label, capsize=2, **bars, **style)
     if panel.band:

@@ -36,8 +36,8 @@ def of_logits(model: Model, hidden: np.ndarray) -> dict[str, Any]:
     # Encoder and nonlinear head end with a layer norm. Its outputs sum to 0 before the
     # scale, and so have one dimension less than elements.
     width, is_linear = config.output_embedding_size, not _has_norm(model)
-    before = min(width, config.hidden_size - 1) if is_linear else width - 1
-    bound = min(before, len(table) - 1, max(0, len(hidden) - 1))
+    feature_rank = min(width, config.hidden_size - 1) if is_linear else width - 1
+    bound = min(feature_rank, len(table) - 1, max(0, len(hidden) - 1))
     # Hidden vectors are float32: a direction that they lack has about 1e-8 of the
     # largest singular value.
     largest = values.max(initial=0.0)

@@ -53,7 +53,7 @@ _OTHER_UNITS = ("threshold", "pairs", "examples")
 # Sentences -> float32 [sentences, H].
 Encode = Callable[[Sequence[str]], np.ndarray]
 # A language's predictions, as lines, and its results.
-Found = tuple[list[str], dict[str, float]]
+LanguageResult = tuple[list[str], dict[str, float]]
 
 
 def search(
@@ -83,12 +83,12 @@ def find_translations(
 
     Equal sentences are encoded once, and so have equal vectors.
     """
-    places: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     sides = [
-        [places.setdefault(text, len(places)) for text in side]
+        [numbers.setdefault(text, len(numbers)) for text in side]
         for side in (pair.sources, pair.candidates)
     ]
-    vectors = encode(list(places))
+    vectors = encode(list(numbers))
     sides = [vectors[side] for side in sides]
     matches = search(*sides, config, f"searching blocks of {pair.language}")
     return matches.forward.tolist()
@@ -107,16 +107,16 @@ def mine_pairs(
     sides = [_ids_by_sentence(text) for text in (split.source, split.english)]
     vectors = [encode(list(side)) for side in sides]
     matches = search(*vectors, config, f"searching blocks of {split.language}")
-    places, scores = mine(matches)
+    positions, scores = mine(matches)
     sources, english = (list(side.values()) for side in sides)
-    pairs = [(sources[left], english[right]) for left, right in places]
-    kept = [index for index, pair in enumerate(pairs) if None not in pair]
-    if not kept:
+    pairs = [(sources[left], english[right]) for left, right in positions]
+    kept_indices = [index for index, pair in enumerate(pairs) if None not in pair]
+    if not kept_indices:
         raise UserError(
             f"bucc2018 (language {split.language}): each pair has a sentence that "
             "occurs several times, so that its id is unknown; remove the copies"
         )
-    return [pairs[index] for index in kept], scores[kept]
+    return [pairs[index] for index in kept_indices], scores[kept_indices]
 
 
 def _ids_by_sentence(text: Text) -> dict[str, str | None]:
@@ -129,8 +129,8 @@ def _ids_by_sentence(text: Text) -> dict[str, str | None]:
 
 def search_tatoeba(
     data_dir: str, language: str, encode: Encode, config: RetrievalConfig
-) -> Found:
-    """The index of each sentence's translation; its accuracy if the data tell it."""
+) -> LanguageResult:
+    """The index of each sentence's translation; its accuracy if there are labels."""
     pair = read_tatoeba(data_dir, language)
     lines = [*map(str, find_translations(pair, encode, config))]
     results = {}
@@ -143,10 +143,10 @@ def search_tatoeba(
 
 def mine_bucc(
     data_dir: str, language: str, encode: Encode, config: RetrievalConfig
-) -> Found:
+) -> LanguageResult:
     """Pairs of ids of the test set that are above the threshold of the dev set.
 
-    The test set is read after the dev set is done.
+    The test set is read only after the search in the dev set.
     """
     dev = read_bucc(data_dir, DEV, language)
     if not dev.gold:
@@ -164,10 +164,10 @@ def mine_bucc(
     if test.gold:
         results = official.score_language("bucc2018", language, test.gold, pairs)
         # The expected score of as many random pairs as there are gold pairs.
-        possible = len(test.source.ids) * len(test.english.ids)
-        results["random_f1"] = 100 * len(test.gold) / possible
-    tuned = {"dev_f1": dev_f1, "threshold": threshold, "pairs": len(pairs)}
-    return ["\t".join(pair) for pair in pairs], {**results, **tuned}
+        pair_count = len(test.source.ids) * len(test.english.ids)
+        results["random_f1"] = 100 * len(test.gold) / pair_count
+    tuning = {"dev_f1": dev_f1, "threshold": threshold, "pairs": len(pairs)}
+    return ["\t".join(pair) for pair in pairs], {**results, **tuning}
 
 
 FIND = {"tatoeba": search_tatoeba, "bucc2018": mine_bucc}
@@ -197,7 +197,7 @@ class TranslationSearch:
         self._config, self._task, self._data_dir = config, task, data_dir
         mistakes = Mistakes()
         model = _open_model(init_checkpoint, config, mistakes)
-        self._languages = _wanted_languages(task, data_dir, languages, mistakes)
+        self._languages = _languages_of_run(task, data_dir, languages, mistakes)
         mistakes.raise_all()
         self._model = model
         layer = config.layer_of(model.config.num_layers, model.name)
@@ -218,18 +218,18 @@ class TranslationSearch:
         self._path = os.path.join(output_dir, "results.json")
         self.content: dict[str, Any] = {**description, "languages": {}}
         if files.exists(self._path):
-            saved = files.read_json(self._path)
-            _check_saved(self._path, saved, description)
-            self.content["languages"] = saved["languages"]
+            saved_results = files.read_json(self._path)
+            _check_saved(self._path, saved_results, description)
+            self.content["languages"] = saved_results["languages"]
 
     def run(self) -> dict[str, Any]:
         """Runs the missing languages; returns the content of results.json."""
         data = {name: self._fingerprint(name) for name in self._languages}
-        saved = self.content["languages"]
+        entries = self.content["languages"]
         # Of earlier commands, perhaps with other data.
-        if others := [n for n in saved if n not in data and not self._is_current(n)]:
+        if names := [n for n in entries if n not in data and not self._is_current(n)]:
             raise UserError(
-                f"{self._path}: has results of {', '.join(others)}, whose files in "
+                f"{self._path}: has results of {', '.join(names)}, whose files in "
                 f"{self._data_dir} are others or missing; give these --languages, too, "
                 "or use another --output_dir"
             )
@@ -239,8 +239,8 @@ class TranslationSearch:
                 f"{self._path}: searched again: the files of {', '.join(changed)} or "
                 "their predictions have changed"
             )
-        if done := len(data) - len(missing):
-            console.say(f"{self._path}: has {done} of {len(data)} languages, reused")
+        if count := len(data) - len(missing):
+            console.say(f"{self._path}: has {count} of {len(data)} languages, reused")
         for name in missing:
             lines, results = FIND[self._task](
                 self._data_dir, name, self._encode, self._config
@@ -248,10 +248,10 @@ class TranslationSearch:
             path = self._predictions(name)
             files.make_folder(os.path.dirname(path))
             files.write_text(path, "".join(f"{line}\n" for line in lines))
-            entries = self.content["languages"] | {
+            new_entries = self.content["languages"] | {
                 name: {**results, "data": data[name]}
             }
-            self.content["languages"] = dict(sorted(entries.items()))
+            self.content["languages"] = dict(sorted(new_entries.items()))
             files.write_json(self._path, self.content)
         columns, rows = add_means(self.content)
         files.write_json(self._path, self.content)
@@ -292,24 +292,24 @@ class TranslationSearch:
         return os.path.join(self._folder, "predictions", name)
 
 
-def _check_saved(path: str, saved: Any, description: dict[str, Any]) -> None:
-    is_table = isinstance(saved, dict) and isinstance(saved.get("languages"), dict)
-    if not (is_table and isinstance(saved.get("model", {}), dict)):
+def _check_saved(path: str, results: Any, description: dict[str, Any]) -> None:
+    is_table = isinstance(results, dict) and isinstance(results.get("languages"), dict)
+    if not (is_table and isinstance(results.get("model", {}), dict)):
         raise UserError(f"{path}: not results of retrieval; delete it")
     # Earlier versions recorded neither model nor vocabulary.
-    before = {"vocabulary": description["vocabulary"], **saved}
-    sizes = without_gone("ModelConfig", saved.get("model", {}))
-    before["model"] = description["model"] | sizes
-    before = {name: before.get(name) for name in description}
-    differing = [
+    old_description = {"vocabulary": description["vocabulary"], **results}
+    sizes = without_gone("ModelConfig", results.get("model", {}))
+    old_description["model"] = description["model"] | sizes
+    old_description = {name: old_description.get(name) for name in description}
+    messages = [
         "the checkpoint has changed"
         if name == "checkpoint_fingerprint"
         else f"{name} is {old}, not {new}"
-        for name, old, new in differences("", before, description)
+        for name, old, new in differences("", old_description, description)
     ]
-    if differing:
+    if messages:
         raise UserError(
-            f"{path}: of another run: {'; '.join(differing)}; use another --output_dir"
+            f"{path}: of another run: {'; '.join(messages)}; use another --output_dir"
         )
 
 
@@ -322,19 +322,19 @@ def add_means(content: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
     task, entries = content["task"], content["languages"]
     columns = dict.fromkeys(key for entry in entries.values() for key in entry)
     columns = [key for key in columns if key != "data"]
-    inside = {k: v for k, v in entries.items() if official.is_official(task, k)}
-    outside = [name for name in entries if name not in inside]
+    members = {k: v for k, v in entries.items() if official.is_official(task, k)}
+    outsiders = [name for name in entries if name not in members]
     # All means are over the same languages.
     headline = set(official.TASKS[task].headline)
-    scored = {k: v for k, v in inside.items() if headline <= set(v)} or inside
-    unscored = [name for name in inside if name not in scored]
+    basis = {k: v for k, v in members.items() if headline <= set(v)} or members
+    unscored = [name for name in members if name not in basis]
     means = {}
     for column in columns:
-        if values := [row[column] for row in scored.values() if column in row]:
+        if values := [row[column] for row in basis.values() if column in row]:
             means[column] = sum(values) / len(values)
-    content |= {_MEAN: means, "outside_xtreme": outside, "without_score": unscored}
-    ordered = {**inside, _MEAN: means, **{name: entries[name] for name in outside}}
-    marks = dict.fromkeys(outside, " (outside XTREME)")
+    content |= {_MEAN: means, "outside_xtreme": outsiders, "without_score": unscored}
+    rows = {**members, _MEAN: means, **{name: entries[name] for name in outsiders}}
+    marks = dict.fromkeys(outsiders, " (outside XTREME)")
     marks |= dict.fromkeys(unscored, " (no score, in no mean)")
 
     def cell(row, column):
@@ -346,7 +346,7 @@ def add_means(content: dict[str, Any]) -> tuple[list[str], list[list[Any]]]:
             name + marks.get(name, ""),
             *(cell(row, c) for c in columns),
         ]
-        for name, row in ordered.items()
+        for name, row in rows.items()
     ]
 
 
@@ -361,23 +361,23 @@ def _open_model(path: str, config: RetrievalConfig, mistakes: Mistakes) -> Model
     return model
 
 
-def _wanted_languages(
+def _languages_of_run(
     task: str, data_dir: str, languages: Sequence[str] | None, mistakes: Mistakes
 ) -> list[str]:
     """The languages of a run; all of their files are read as a check."""
-    known = []
+    names = []
     with mistakes.noted():
         if languages is not None and not languages:
             raise UserError("--languages: names none; leave it out for all")
-        known = parallel_sentences.languages(task, data_dir)
-        if lost := [name for name in languages or () if name not in known]:
+        names = parallel_sentences.languages(task, data_dir)
+        if unknown := [name for name in languages or () if name not in names]:
             folder = parallel_sentences.task_folder(task, data_dir)
             raise UserError(
-                f"--languages: no {', '.join(map(repr, lost))} in {folder}; it has "
-                f"{', '.join(known)}"
+                f"--languages: no {', '.join(map(repr, unknown))} in {folder}; it has "
+                f"{', '.join(names)}"
             )
-    chosen = [name for name in known if languages is None or name in languages]
-    for language in chosen:
+    choice = [name for name in names if languages is None or name in languages]
+    for language in choice:
         with mistakes.noted():
             parallel_sentences.check_language(task, data_dir, language)
-    return chosen
+    return choice

@@ -113,31 +113,31 @@ def measure(
         entries, arrays = [], {}
         embeddings = word_vectors(model, words, whole_words)
         for name, _, pairs, scores in sets:
-            known = [set(pair) <= embeddings[INPUT].keys() for pair in pairs]
-            human = np.array(scores)[known]
-            arrays[f"covered/{name}"] = np.flatnonzero(known).astype(np.int32)
-            arrays[f"human/{name}"] = human
+            is_covered = [set(pair) <= embeddings[INPUT].keys() for pair in pairs]
+            human_scores = np.array(scores)[is_covered]
+            arrays[f"covered/{name}"] = np.flatnonzero(is_covered).astype(np.int32)
+            arrays[f"human/{name}"] = human_scores
             for kind, vectors in embeddings.items():
                 products = [
-                    vectors[one] @ vectors[other]
-                    for one, other in itertools.compress(pairs, known)
+                    vectors[first] @ vectors[second]
+                    for first, second in itertools.compress(pairs, is_covered)
                 ]
-                arrays[f"{kind}/{name}"] = ours = np.array(products)
+                arrays[f"{kind}/{name}"] = dot_products = np.array(products)
                 entries.append(
                     {
                         **{"set": name, "embedding": kind, "score": "dot"},
-                        **{"pairs": len(pairs), "covered": len(human)},
-                        **correlate(human, ours),
+                        **{"pairs": len(pairs), "covered": len(human_scores)},
+                        **correlate(human_scores, dot_products),
                     }
                 )
         return {"correlations": entries}, arrays
 
-    read = {
+    sources = {
         entry.name: {"path": entry.path, "sha256": files.file_fingerprint(entry.path)}
         for entry in sets
     }
-    measured = measure_each(models, correlations)
-    return {"analysis": "word_similarity", "sets": read, **measured}
+    model_entries = measure_each(models, correlations)
+    return {"analysis": "word_similarity", "sets": sources, **model_entries}
 
 
 def word_vectors(
@@ -216,14 +216,14 @@ def picture(result: dict[str, Any]) -> Picture:
     models = result["models"]
 
     def line(name, kind):
-        scored = [
+        points = [
             (place, *(100 * entry[key] for key in _VALUES))
             for place, model in enumerate(models)
             for entry in model["correlations"]
             if (entry["set"], entry["embedding"]) == (name, kind)
             and entry["low"] is not None
         ]
-        places, values, low, high = zip(*scored, strict=True) if scored else [()] * 4
+        places, values, low, high = zip(*points, strict=True) if points else [()] * 4
         return Line(f"{kind} embedding", values, places, low, high)
 
     panels = [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from decoupled.analyses import masked_lm, ranks
-from decoupled.analyses.masked_lm import read_questions
+from decoupled.analyses.masked_lm import read_masked_text
 from decoupled.analyses.models import open_models
 from decoupled.configs import MaskingConfig
 from decoupled.configs.analyses import MaskedLmSettings
@@ -56,7 +56,7 @@ def one_model(models):
 
 @pytest.fixture(scope="module")
 def text(records, models):
-    return read_questions(records, models, SETTINGS)
+    return read_masked_text(records, models, SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_losses_are_those_of_the_network_in_numpy(result, models, text):
 def test_ranks_are_those_of_the_vectors_of_all_tokens(result, models, text, wrong):
     """And of as many tokens as are kept, spread evenly."""
     batch = text.arrays
-    rows, slots = np.nonzero(text.used)
+    rows, slots = np.nonzero(text.is_token)
     chosen = np.linspace(0, len(rows) - 1, 20).round().astype(int)
     entries = zip(models, result["models"], strict=True)
     for model, entry in [*entries, wrong]:
@@ -186,7 +186,7 @@ def without_counts(monkeypatch):
 
 def rows_of(text, item):
     """The masked copies of a sequence."""
-    rows, _ = np.nonzero(text.used)
+    rows, _ = np.nonzero(text.is_token)
     own = np.unique(rows[text.sequence == text.items.index(item)])
     return {name: values[own] for name, values in text.arrays.items()}
 
@@ -196,7 +196,7 @@ def test_a_limit_takes_sequences_evenly_and_asks_them_the_same(
     records, one_model, text, capsys
 ):
     settings = replace(SETTINGS, max_sequences=4)
-    fewer = read_questions(records, one_model, settings)
+    fewer = read_masked_text(records, one_model, settings)
     printed = capsys.readouterr().out
     assert ": 4 of 19 held-out sequences of en (masked" in printed
     assert "sequences of sw" not in printed
@@ -210,14 +210,14 @@ def test_a_limit_takes_sequences_evenly_and_asks_them_the_same(
 
 
 def test_languages_can_be_chosen(records, one_model, text):
-    swahili = read_questions(records, one_model, SETTINGS, ["sw"])
+    swahili = read_masked_text(records, one_model, SETTINGS, ["sw"])
     assert swahili.languages == ["sw"]
     assert swahili.items == [item for item in text.items if item[0] == "sw"]
     np.testing.assert_array_equal(swahili.counts, text.counts[1:])
     for name, values in swahili.arrays.items():
         np.testing.assert_array_equal(values, text.arrays[name][-len(values) :])
     with pytest.raises(UserError, match=r"made has no held-out text of 'th' \(there"):
-        read_questions(records, one_model, SETTINGS, ["sw", "th"])
+        read_masked_text(records, one_model, SETTINGS, ["sw", "th"])
 
 
 def test_result_table_and_plot(result, tmp_path, capsys):
@@ -236,18 +236,18 @@ def test_result_table_and_plot(result, tmp_path, capsys):
 def test_records_that_do_not_fit(vocabulary, records, models, tmp_path):
     make_records(tmp_path / "other", {"en": [[[7]]]}, {"en": [[[7]]]})
     with pytest.raises(UserError, match="other: made with vocabulary"):
-        read_questions(str(tmp_path / "other"), models, SETTINGS)
+        read_masked_text(str(tmp_path / "other"), models, SETTINGS)
     make_records(tmp_path / "none", {"en": [[[7]]]}, vocabulary=vocabulary)
     with pytest.raises(UserError, match="none: no held-out text"):
-        read_questions(str(tmp_path / "none"), models, SETTINGS)
+        read_masked_text(str(tmp_path / "none"), models, SETTINGS)
     make_records(
         tmp_path / "half", {"en": [[[7]]], "sw": []}, {"sw": [[[7]]]},
         vocabulary=vocabulary,
     )  # fmt: skip
     with pytest.raises(UserError, match="no training text of 'sw' to count pieces"):
-        read_questions(str(tmp_path / "half"), models, SETTINGS)
+        read_masked_text(str(tmp_path / "half"), models, SETTINGS)
     with pytest.raises(UserError, match="missing: no complete records here"):
-        read_questions(str(tmp_path / "missing"), models, SETTINGS)
+        read_masked_text(str(tmp_path / "missing"), models, SETTINGS)
 
 
 @pytest.mark.usefixtures("without_counts")
@@ -255,4 +255,4 @@ def test_text_without_a_token_to_mask(vocabulary, models, tmp_path):
     made = str(tmp_path / "made")
     make_records(made, {"en": [[[7]]]}, {"en": [[[1, 1]]]}, vocabulary=vocabulary)
     with pytest.raises(UserError, match="held-out text of 'en': has no token to mask"):
-        read_questions(made, models, SETTINGS)
+        read_masked_text(made, models, SETTINGS)

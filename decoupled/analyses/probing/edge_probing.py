@@ -71,47 +71,47 @@ def measure(
     Raises:
       UserError: a file is malformed, or no target of a file can be used.
     """
-    read = {name: _read(paths) for name, paths in tasks.items()}
-    described = {name: _describe(paths, read[name]) for name, paths in tasks.items()}
+    inputs = {name: _read(paths) for name, paths in tasks.items()}
+    about = {name: _describe(paths, inputs[name]) for name, paths in tasks.items()}
     items: dict[str, list[_Items]] = {}
 
     def probes(model):
         encode, entries = layer_encoder(model), []
-        for name, examples in read.items():
-            entry, of_test = _probe(model, encode, name, examples, settings)
+        for name, examples in inputs.items():
+            entry, test_items = _probe(model, encode, name, examples, settings)
             entries.append(entry)
-            if of_test:
-                items.setdefault(name, []).append(of_test)
+            if test_items:
+                items.setdefault(name, []).append(test_items)
         return {"probes": entries}, {}
 
-    measured = measure_each(models, probes)
+    model_entries = measure_each(models, probes)
     arrays: dict[str, np.ndarray] = {}
-    for name, of_models in items.items():
-        common = set.intersection(*(set(each.places) for each in of_models))
-        if not common:
+    for name, model_items in items.items():
+        common_places = set.intersection(*(set(each.places) for each in model_items))
+        if not common_places:
             raise UserError(
                 f"{name}: no target of test is within the length of all models"
             )
-        described[name]["items"] = [list(place) for place in sorted(common)]
-        for index, each in enumerate(of_models):
-            kept = [place in common for place in each.places]
-            described[name]["baseline"] = float(each.lookup[kept].mean())
-            arrays[f"{index}/{name}"] = each.hits[kept].astype(np.uint8)
+        about[name]["items"] = [list(place) for place in sorted(common_places)]
+        for index, each in enumerate(model_items):
+            is_common = [place in common_places for place in each.places]
+            about[name]["baseline"] = float(each.lookup[is_common].mean())
+            arrays[f"{index}/{name}"] = each.hits[is_common].astype(np.uint8)
     return {
         "analysis": "probing",
         "settings": dataclasses.asdict(settings),
-        "tasks": described,
-        **measured,
+        "tasks": about,
+        **model_entries,
         **({"arrays": arrays} if arrays else {}),
     }
 
 
 def _read(paths) -> dict[str, list[Example]]:
-    read = {split: read_examples(path) for split, path in paths.items()}
-    if not label_ids(read["train"]):
+    splits = {split: read_examples(path) for split, path in paths.items()}
+    if not label_ids(splits["train"]):
         raise UserError(f"{paths['train']}: its targets have no labels")
     kinds = {
-        split: examples[0].targets[0].span2 is None for split, examples in read.items()
+        split: first.targets[0].span2 is None for split, [first, *_] in splits.items()
     }
     for split, path in paths.items():
         if kinds[split] != kinds["train"]:
@@ -119,17 +119,17 @@ def _read(paths) -> dict[str, list[Example]]:
                 f"{path}: its targets and those of {paths['train']} have not the same "
                 "number of spans"
             )
-    return read
+    return splits
 
 
-def _describe(paths, read):
+def _describe(paths, splits):
     return {
-        "labels": len(label_ids(read["train"])),
+        "labels": len(label_ids(splits["train"])),
         **{
             split: {
                 "path": path,
                 "sha256": files.file_fingerprint(path),
-                "targets": sum(len(example.targets) for example in read[split]),
+                "targets": sum(len(example.targets) for example in splits[split]),
             }
             for split, path in paths.items()
         },
@@ -159,37 +159,37 @@ def _probe(
             split: prepare(
                 model,
                 encode,
-                of_split,
+                split_examples,
                 labels,
                 os.path.join(folder, split),
                 settings.max_tokens,
             )
-            for split, of_split in examples.items()
+            for split, split_examples in examples.items()
         }
-        trained = train_probe(data, settings, f"{model.name}, {task}")
-    scored = "test" if "test" in data else "dev"
-    places = data[scored].places
-    lookup, looked_up = word_lookup(examples["train"], examples[scored], places)
+        result = train_probe(data, settings, f"{model.name}, {task}")
+    final_split = "test" if "test" in data else "dev"
+    places = data[final_split].places
+    lookup_f1, hits = word_lookup(examples["train"], examples[final_split], places)
     entry = {
         "task": task,
-        **trained.scores,
-        "lookup_f1": lookup,
-        "mix": trained.mix,
-        "steps": trained.steps,
-        "lost": sum(part.lost for part in data.values()),
+        **result.scores,
+        "lookup_f1": lookup_f1,
+        "mix": result.mix,
+        "steps": result.steps,
+        "lost": sum(part.lost_targets for part in data.values()),
     }
-    items = _Items(places, looked_up, trained.hits)
-    return entry, items if scored == "test" else None
+    items = _Items(places, hits, result.hits)
+    return entry, items if final_split == "test" else None
 
 
 def tables(result: dict[str, Any]) -> Iterator[Table]:
     """A table like Table 9, and the details of each probe."""
     rows, details = [], []
     for model in result["models"]:
-        shown = []
+        scores = []
         for probe in model["probes"]:
             score = probe.get("test", probe["dev"])
-            shown.append(score["f1"])
+            scores.append(score["f1"])
             details.append(
                 [
                     *(model["name"], probe["task"], percent(probe["dev"]["f1"])),
@@ -197,7 +197,7 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
                     *(probe["lost"], probe["steps"]),
                 ]
             )
-        cells = map(percent, (*shown, sum(shown) / len(shown)))
+        cells = map(percent, (*scores, sum(scores) / len(scores)))
         rows.append([model["name"], *cells])
     yield Table(
         "Edge probing with a mix of all layers: F1 on test, or dev where there is none",

@@ -29,13 +29,13 @@ class SpanBatch(NamedTuple):
     vectors: float32 [pieces, layers, H]. spans: one or two of (int32 [n], int32 [n]):
     rows of `vectors`, and the target of each row, non-decreasing and without gaps.
     labels: float32 [targets, labels], 1 if a target has the label.
-    missed: the number of labels of targets that are not among these.
+    unknown_labels: the number of labels of targets that are not among these.
     """
 
     vectors: np.ndarray
     spans: tuple[tuple[np.ndarray, np.ndarray], ...]
     labels: np.ndarray
-    missed: int
+    unknown_labels: int
 
 
 class Sentence(NamedTuple):
@@ -57,35 +57,35 @@ class Sentence(NamedTuple):
 class ProbingData(NamedTuple):
     """A split of a task.
 
-    vectors: [pieces, layers + 1, H]. lost: the number of targets beyond the model's
-    positions.
+    vectors: [pieces, layers + 1, H]. lost_targets: the number of targets beyond the
+    model's positions.
     """
 
     vectors: np.ndarray
     sentences: list[Sentence]
     num_labels: int
-    lost: int
+    lost_targets: int
 
     @property
     def places(self) -> list[tuple[int, int]]:
-        """Those of all targets that are not lost."""
+        """The places of all targets that are not lost."""
         return [place for sentence in self.sentences for place in sentence.places]
 
     def batch(self, rows: Sequence[int]) -> SpanBatch:
         """The sentences `rows`."""
-        chosen = [self.sentences[row] for row in rows]
-        vectors = [self.vectors[sentence.first : sentence.end] for sentence in chosen]
+        sentences = [self.sentences[row] for row in rows]
+        vectors = [self.vectors[of.first : of.end] for of in sentences]
         shifts = np.cumsum([0, *map(len, vectors)])
-        spans = [of.spans + shift for of, shift in zip(chosen, shifts, strict=False)]
-        ids = [ids for sentence in chosen for ids in sentence.labels]
+        spans = [of.spans + shift for of, shift in zip(sentences, shifts, strict=False)]
+        ids = [ids for sentence in sentences for ids in sentence.labels]
         labels = np.zeros([len(ids), self.num_labels], np.float32)
-        for target, of_target in enumerate(ids):
-            labels[target, [label for label in of_target if label >= 0]] = 1
+        for target, target_ids in enumerate(ids):
+            labels[target, [label for label in target_ids if label >= 0]] = 1
         return SpanBatch(
             np.concatenate(vectors).astype(np.float32),
             tuple(map(_rows_of_spans, np.concatenate(spans).swapaxes(0, 1))),
             labels,
-            sum(of_target.count(-1) for of_target in ids),
+            sum(target_ids.count(-1) for target_ids in ids),
         )
 
 
@@ -111,21 +111,21 @@ def prepare(
     """
     length = max_tokens or model.config.max_positions
     longest = length - _SPECIAL
-    pieces, sentences, lost, end = [], [], 0, 0
+    pieces, sentences, lost_targets, end = [], [], 0, 0
     for number, (words, targets) in enumerate(examples):
-        ends, of_sentence = _pieces(model, words)
+        ends, sentence_pieces = _pieces(model, words)
         spans = ends[[[span for span in t[:2] if span is not None] for t in targets]]
-        within = spans[:, :, 1].max(1) <= longest
-        lost += int((~within).sum())
-        if not within.any():
+        is_within = spans[:, :, 1].max(1) <= longest
+        lost_targets += int((~is_within).sum())
+        if not is_within.any():
             # The vectors of this sentence are not read.
             continue
-        pieces.append(of_sentence[:longest])
+        pieces.append(sentence_pieces[:longest])
         first, end = end, end + len(pieces[-1])
-        kept = np.flatnonzero(within).tolist()
-        ids = [tuple(labels.get(name, -1) for name in targets[i].labels) for i in kept]
-        places = [(number, place) for place in kept]
-        sentences.append(Sentence(first, end, spans[within], ids, places))
+        indices = np.flatnonzero(is_within).tolist()
+        ids = [tuple(labels.get(n, -1) for n in targets[i].labels) for i in indices]
+        places = [(number, index) for index in indices]
+        sentences.append(Sentence(first, end, spans[is_within], ids, places))
     if not pieces:
         raise UserError(
             f"{model.name}: no target is within the first {length} positions"
@@ -139,18 +139,18 @@ def prepare(
         outputs = encode(batch).numpy()
         for place, row in enumerate(rows):
             first, end, *_ = sentences[row]
-            of_sentence = outputs[:, place, 1 : end - first + 1]
-            vectors[first:end] = of_sentence.swapaxes(0, 1)
-    return ProbingData(vectors, sentences, len(labels), lost)
+            layers = outputs[:, place, 1 : end - first + 1]
+            vectors[first:end] = layers.swapaxes(0, 1)
+    return ProbingData(vectors, sentences, len(labels), lost_targets)
 
 
 def _pieces(model: Model, words: list[str]) -> tuple[np.ndarray, list[int]]:
     """The ends of the words, int64 [words + 1] starting with 0, and all pieces."""
     vocabulary = model.vocabulary
     # A word that the normalisation removes completely still needs a piece.
-    encoded = [ids or [vocabulary.unk_id] for ids in vocabulary.encode_batch(words)]
-    ends = np.cumsum([0, *map(len, encoded)])
-    return ends, [piece for ids in encoded for piece in ids]
+    pieces = [ids or [vocabulary.unk_id] for ids in vocabulary.encode_batch(words)]
+    ends = np.cumsum([0, *map(len, pieces)])
+    return ends, [piece for ids in pieces for piece in ids]
 
 
 def _rows_of_spans(spans: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

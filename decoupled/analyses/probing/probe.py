@@ -51,15 +51,15 @@ class Probe(tf.Module):
 
         `step`, an int32 scalar, seeds the dropout; None for no dropout.
         """
-        mixed = tf.einsum("plh,l->ph", vectors, tf.nn.softmax(self.mix_weights))
-        mixed *= self.mix_scale
-        pooled = [
-            self._pool(_apply(projection, mixed), attention, rows, segments)
+        mix = tf.einsum("plh,l->ph", vectors, tf.nn.softmax(self.mix_weights))
+        mix *= self.mix_scale
+        span_vectors = [
+            self._pool(_apply(projection, mix), attention, rows, segments)
             for projection, attention, (rows, segments) in zip(
                 self.projections, self.attention, spans, strict=True
             )
         ]
-        x = self._drop(tf.concat(pooled, -1), step, 0)
+        x = self._drop(tf.concat(span_vectors, -1), step, 0)
         x = self._drop(tf.tanh(_apply(self.hidden, x)), step, 1)
         return _apply(self.output, x)
 
@@ -79,8 +79,8 @@ class Probe(tf.Module):
         highest = tf.math.segment_max(scores, segments)
         shares = tf.exp(scores - tf.gather(highest, segments))
         shares /= tf.gather(tf.math.segment_sum(shares, segments), segments)
-        weighted = tf.gather(x, rows) * shares[:, tf.newaxis]
-        return tf.math.segment_sum(weighted, segments)
+        weighted_vectors = tf.gather(x, rows) * shares[:, tf.newaxis]
+        return tf.math.segment_sum(weighted_vectors, segments)
 
     def _drop(self, x: tf.Tensor, step: tf.Tensor | None, place: int) -> tf.Tensor:
         if step is None or not self._settings.dropout:
@@ -89,7 +89,7 @@ class Probe(tf.Module):
         return tf.nn.experimental.stateless_dropout(x, self._settings.dropout, seed)
 
 
-class Trained(NamedTuple):
+class ProbeResult(NamedTuple):
     """A trained probe's scores by split, and its mix of the layers.
 
     scores: `f1`, `precision` and `recall`, 0 to 1, micro-averaged over all labels of
@@ -107,7 +107,7 @@ class Trained(NamedTuple):
 
 def train_probe(
     data: dict[str, ProbingData], settings: ProbeSettings, name: str
-) -> Trained:
+) -> ProbeResult:
     """Trains on "train", keeps the best step on "dev", scores "dev" and "test".
 
     "test" may be missing. `name` is for the progress shown.
@@ -120,31 +120,31 @@ def train_probe(
     )
     optimizer.build(probe.trainable_variables)
     learn, logits = _compiled(probe, optimizer, [layers, width], labels, spans)
-    best = {"f1": -1.0}
-    best_step = resting = 0
+    best_scores = {"f1": -1.0}
+    best_step = checks_without_gain = 0
     values = [variable.numpy() for variable in probe.trainable_variables]
     batches = _batches(data["train"], settings)
-    numbered = zip(range(1, settings.train_steps + 1), batches, strict=False)
-    for step, batch in console.track(numbered, name, settings.train_steps):
+    steps = zip(range(1, settings.train_steps + 1), batches, strict=False)
+    for step, batch in console.track(steps, name, settings.train_steps):
         learn(batch.vectors, batch.spans, batch.labels, step)
         if step % settings.eval_every_steps and step != settings.train_steps:
             continue
-        on_dev, _ = _score(logits, data["dev"], settings.batch_size)
-        if on_dev["f1"] > best["f1"]:
-            best, best_step, resting = on_dev, step, 0
+        dev_scores, _ = _score(logits, data["dev"], settings.batch_size)
+        if dev_scores["f1"] > best_scores["f1"]:
+            best_scores, best_step, checks_without_gain = dev_scores, step, 0
             values = [variable.numpy() for variable in probe.trainable_variables]
             continue
-        resting += 1
-        if resting == settings.stop_after:
+        checks_without_gain += 1
+        if checks_without_gain == settings.stop_after:
             break
-        if resting % settings.halve_after == 0:
+        if checks_without_gain % settings.halve_after == 0:
             optimizer.learning_rate.assign(optimizer.learning_rate / 2)
     for variable, value in zip(probe.trainable_variables, values, strict=True):
         variable.assign(value)
-    scored = "test" if "test" in data else "dev"
-    score, hits = _score(logits, data[scored], settings.batch_size)
+    split = "test" if "test" in data else "dev"
+    scores, hits = _score(logits, data[split], settings.batch_size)
     mix = tf.nn.softmax(probe.mix_weights).numpy().tolist()
-    return Trained({"dev": best, scored: score}, hits, mix, best_step)
+    return ProbeResult({"dev": best_scores, split: scores}, hits, mix, best_step)
 
 
 def _compiled(probe, optimizer, sizes, labels, spans):
@@ -162,9 +162,9 @@ def _compiled(probe, optimizer, sizes, labels, spans):
         gradients = tape.gradient(loss, variables)
         optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
-    more = [tf.TensorSpec([None, labels], tf.float32), tf.TensorSpec([], tf.int32)]
+    specs = [tf.TensorSpec([None, labels], tf.float32), tf.TensorSpec([], tf.int32)]
     return (
-        tf.function(learn, [*inputs, *more], autograph=False),
+        tf.function(learn, [*inputs, *specs], autograph=False),
         tf.function(lambda *args: probe(*args), inputs, autograph=False),
     )
 
@@ -179,18 +179,18 @@ def _batches(data: ProbingData, settings: ProbeSettings) -> Iterator[SpanBatch]:
 
 
 def _score(logits, data: ProbingData, size: int) -> tuple[dict, np.ndarray]:
-    """The scores of a split, and `Trained.hits`."""
-    right = predicted = there = 0
+    """The scores of a split, and `ProbeResult.hits`."""
+    right_count = predicted_count = label_count = 0
     rows, hits = range(len(data.sentences)), []
     for start in rows[::size]:
         batch = data.batch(rows[start : start + size])
         scores = logits(batch.vectors, batch.spans).numpy()
-        yes, true = scores > 0, batch.labels > 0
-        hits.append(true[np.arange(len(true)), scores.argmax(-1)])
-        right += int((yes & true).sum())
-        predicted += int(yes.sum())
-        there += int(true.sum()) + batch.missed
-    scores = count_scores(right, predicted, there)
+        is_predicted, is_label = scores > 0, batch.labels > 0
+        hits.append(is_label[np.arange(len(is_label)), scores.argmax(-1)])
+        right_count += int((is_predicted & is_label).sum())
+        predicted_count += int(is_predicted.sum())
+        label_count += int(is_label.sum()) + batch.unknown_labels
+    scores = count_scores(right_count, predicted_count, label_count)
     return {**scores, "targets": len(data.places)}, np.concatenate(hits)
 
 

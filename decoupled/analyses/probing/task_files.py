@@ -50,27 +50,27 @@ def find_tasks(folder: str, names: Sequence[str] | None) -> dict[str, dict[str, 
     """Task -> split -> its file, FOLDER/TASK/SPLIT.jsonl; "test" may be missing."""
     if not gfile.isdir(folder):
         raise UserError(f"{folder}: no such folder; it holds a folder for each task")
-    there = sorted(
+    tasks = sorted(
         name.rstrip("/")
         for name in gfile.listdir(folder)
         if gfile.isdir(os.path.join(folder, name))
     )
-    if not there:
+    if not tasks:
         raise UserError(f"{folder}: has no folders; it holds one for each task")
     for name in names or ():
-        if name not in there:
-            raise UserError(f"--tasks: no {name!r} in {folder}; {', '.join(there)} are")
-    return {name: _find_task(os.path.join(folder, name)) for name in names or there}
+        if name not in tasks:
+            raise UserError(f"--tasks: no {name!r} in {folder}; {', '.join(tasks)} are")
+    return {name: _find_task(os.path.join(folder, name)) for name in names or tasks}
 
 
 def read_examples(path: str) -> list[Example]:
     """Reads a file; sentences without targets are left out."""
     examples, kinds = [], set()
-    known = LabelReader()
+    reader = LabelReader()
     for number, line in enumerate(files.split_lines(files.read_text(path)), start=1):
         if not line.strip(BLANKS):
             continue
-        example = _parse(line, f"{path}:{number}", known)
+        example = _parse(line, f"{path}:{number}", reader)
         kinds |= {target.span2 is None for target in example.targets}
         if len(kinds) > 1:
             raise UserError(
@@ -106,7 +106,7 @@ def _find_task(folder):
     return paths
 
 
-def _parse(line, where, known) -> Example:
+def _parse(line, where, reader) -> Example:
     entry = files.parse_json_line(line, where)
     if not isinstance(entry, dict) or not isinstance(entry.get("text"), str):
         raise UserError(f'{where}: has no "text"')
@@ -114,11 +114,11 @@ def _parse(line, where, known) -> Example:
         raise UserError(f'{where}: has no list of "targets"')
     # As the suite does, whose spans count these words.
     words = entry["text"].split()
-    targets = [_target(t, len(words), where, known) for t in entry["targets"]]
+    targets = [_target(t, len(words), where, reader) for t in entry["targets"]]
     return Example(words, targets)
 
 
-def _target(entry: Any, words: int, where: str, known: LabelReader) -> Target:
+def _target(entry: Any, words: int, where: str, reader: LabelReader) -> Target:
     if not isinstance(entry, dict):
         raise UserError(f"{where}: {quoted(entry)} is no target")
     if "span1" not in entry or "label" not in entry:
@@ -127,18 +127,18 @@ def _target(entry: Any, words: int, where: str, known: LabelReader) -> Target:
     labels = entry["label"]
     labels = labels if isinstance(labels, list) else [labels]
     if not all(type(label) in (str, int) for label in labels):
-        shown = quoted(entry["label"])
-        raise UserError(f"{where}: {shown} is no label and no list of labels")
+        text = quoted(entry["label"])
+        raise UserError(f"{where}: {text} is no label and no list of labels")
     return Target(
         _span(entry["span1"], words, where),
         None if second is None else _span(second, words, where),
-        tuple(dict.fromkeys(known.read(str(label), where) for label in labels)),
+        tuple(dict.fromkeys(reader.read(str(label), where) for label in labels)),
     )
 
 
 def _span(value, words, where) -> Span:
-    whole = isinstance(value, list) and [type(place) for place in value] == [int, int]
-    if not whole or not 0 <= value[0] < value[1] <= words:
+    is_pair = isinstance(value, list) and [type(place) for place in value] == [int, int]
+    if not is_pair or not 0 <= value[0] < value[1] <= words:
         raise UserError(
             f"{where}: {quoted(value)} is no span [first, end) of the {words} words"
         )
@@ -235,24 +235,24 @@ def make_treebank_tasks(paths: Sequence[str], folder: str) -> list[str]:
             f"{', '.join(paths) or 'no treebank'}: probes need a file *test.conllu and "
             "one *train.conllu or *dev.conllu"
         )
-    made = {}
+    contents = {}
     for task, read in CONVERTERS.items():
         splits = {
-            split: [example for path in of_split for example in read(path)]
-            for split, of_split in by_split.items()
+            split: [example for path in split_paths for example in read(path)]
+            for split, split_paths in by_split.items()
         }
         if not splits["train"] or not splits["dev"]:
-            both = splits["train"] + splits["dev"]
-            splits["train"] = [e for e in both if not _is_development(e)]
-            splits["dev"] = [e for e in both if _is_development(e)]
+            sentences = splits["train"] + splits["dev"]
+            splits["train"] = [e for e in sentences if not _is_development(e)]
+            splits["dev"] = [e for e in sentences if _is_development(e)]
         for split, examples in splits.items():
             if not any(example.targets for example in examples):
                 raise UserError(f"{', '.join(paths)}: no {split} sentence for {task}")
-            made[os.path.join(folder, task, f"{split}.jsonl")] = examples
-    for path, examples in made.items():
+            contents[os.path.join(folder, task, f"{split}.jsonl")] = examples
+    for path, examples in contents.items():
         files.make_folder(os.path.dirname(path))
         write_examples(path, examples)
-    return list(made)
+    return list(contents)
 
 
 def _is_development(example: Example) -> bool:
@@ -284,8 +284,8 @@ def _read_treebank(path) -> Iterator[list[_Word]]:
         raise UserError(f"{path}: holds no sentences")
 
 
-def _has_text(numbered: tuple[int, str]) -> bool:
-    return bool(numbered[1].strip(BLANKS))
+def _has_text(numbered_line: tuple[int, str]) -> bool:
+    return bool(numbered_line[1].strip(BLANKS))
 
 
 def _word(cells, where) -> _Word:

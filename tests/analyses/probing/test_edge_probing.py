@@ -7,7 +7,7 @@ import pytest
 
 from decoupled.analyses.models import open_models
 from decoupled.analyses.probing import edge_probing
-from decoupled.analyses.probing.probe import Trained
+from decoupled.analyses.probing.probe import ProbeResult
 from decoupled.analyses.probing.task_files import (
     Example,
     Target,
@@ -89,7 +89,7 @@ def test_a_value_for_each_target_of_test(result):
 def untrained(data, settings, name):
     """`train_probe` without training: right in every second sentence."""
     hits = np.array([sentence % 2 == 1 for sentence, _ in data["test"].places])
-    return Trained({}, hits, [], 0)
+    return ProbeResult({}, hits, [], 0)
 
 
 def test_items_are_those_that_all_models_have(

@@ -50,7 +50,7 @@ def test_spans_of_words_become_spans_of_pieces(data, vocabulary):
         [[0, ends[1]], [ends[1], ends[2]]],
         [[ends[1], ends[4]], [0, ends[1]]],
     ]
-    assert (len(data.places), data.lost) == (3, 0)
+    assert (len(data.places), data.lost_targets) == (3, 0)
     assert (first.labels, second.labels) == ([(2,), (1, 0)], [(-1,)])
 
 
@@ -85,7 +85,7 @@ def test_a_batch_by_hand():
     assert other_rows.tolist() == [0, 1, 2, 3, 0, 5]
     assert other_owners.tolist() == [0, 0, 0, 0, 1, 2]
     assert batch.labels.tolist() == [[0, 1], [0, 0], [1, 0]]
-    assert batch.missed == 1
+    assert batch.unknown_labels == 1
 
 
 # The model has 24 positions, two of them for [CLS] and [SEP].
@@ -95,7 +95,7 @@ def test_targets_beyond_the_length_are_lost(opened, tmp_path, max_tokens, pieces
     targets = [Target((0, 1), None, ("x",)), Target((29, 30), None, ("x",))]
     long = [Example(words, targets[1:]), Example(words, targets[::-1])]
     result = prepare(*opened, long, {"x": 0}, str(tmp_path / "a.npy"), max_tokens)
-    assert result.lost == 2
+    assert result.lost_targets == 2
     # Of the second sentence the second target.
     assert result.places == [(1, 1)]
     assert len(result.vectors) == pieces
