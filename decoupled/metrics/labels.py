@@ -32,22 +32,22 @@ _OUTSIDE = "O"
 def accuracy(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
     """The share of predictions that are the label, in percent."""
     _check_counts(labels, predictions)
-    right = sum(a == b for a, b in zip(labels, predictions, strict=True))
-    return {"accuracy": right / len(labels) * 100}
+    right_count = sum(a == b for a, b in zip(labels, predictions, strict=True))
+    return {"accuracy": right_count / len(labels) * 100}
 
 
 def macro_f1(labels: Sequence[str], predictions: Sequence[str]) -> dict[str, float]:
     """The mean of the F1 of all labels of either side, in percent, as in scikit-learn's
     f1_score with average="macro"."""
     _check_counts(labels, predictions)
-    labelled, predicted = Counter(labels), Counter(predictions)
+    label_counts, predicted_counts = Counter(labels), Counter(predictions)
     pairs = zip(labels, predictions, strict=True)
-    right = Counter(label for label, other in pairs if label == other)
-    each = [
-        2 * right[label] / (labelled[label] + predicted[label])
-        for label in labelled.keys() | predicted.keys()
+    right_counts = Counter(label for label, prediction in pairs if label == prediction)
+    scores = [
+        2 * right_counts[label] / (label_counts[label] + predicted_counts[label])
+        for label in label_counts.keys() | predicted_counts.keys()
     ]
-    return {"macro_f1": 100 * math.fsum(each) / len(each)}
+    return {"macro_f1": 100 * math.fsum(scores) / len(scores)}
 
 
 def entity_scores(labels: Sentences, predictions: Sentences) -> dict[str, float]:
@@ -108,17 +108,17 @@ def spans(
 
 
 def _ends(previous: tuple[str, str], current: tuple[str, str]) -> bool:
-    (before, type_before), (now, type_now) = previous, current
-    if before in "ES" or (before in "BI" and now in "BSO"):
+    (old_role, old_type), (new_role, new_type) = previous, current
+    if old_role in "ES" or (old_role in "BI" and new_role in "BSO"):
         return True
-    return before not in "O." and type_before != type_now
+    return old_role not in "O." and old_type != new_type
 
 
 def _starts(previous: tuple[str, str], current: tuple[str, str]) -> bool:
-    (before, type_before), (now, type_now) = previous, current
-    if now in "BS" or (before in "ESO" and now in "EI"):
+    (old_role, old_type), (new_role, new_type) = previous, current
+    if new_role in "BS" or (old_role in "ESO" and new_role in "EI"):
         return True
-    return now not in "O." and type_before != type_now
+    return new_role not in "O." and old_type != new_type
 
 
 def _check_counts(labels, predictions):
@@ -135,15 +135,15 @@ def set_scores(
     labels: Iterable[Hashable], predictions: Iterable[Hashable]
 ) -> dict[str, float]:
     """F1, precision and recall in percent of what is predicted, each thing once."""
-    gold, predicted = set(labels), set(predictions)
-    shares = count_scores(len(gold & predicted), len(predicted), len(gold))
+    gold, answers = set(labels), set(predictions)
+    shares = count_scores(len(gold & answers), len(answers), len(gold))
     return {name: 100 * share for name, share in shares.items()}
 
 
-def count_scores(right: int, predicted: int, there: int) -> dict[str, float]:
-    """F1, precision and recall, 0 to 1, from counts; 0 instead of 0 / 0."""
+def count_scores(hits: int, predictions: int, labels: int) -> dict[str, float]:
+    """F1, precision and recall, 0 to 1, from three counts; 0 instead of 0 / 0."""
     return {
-        "f1": 2 * right / max(1, predicted + there),
-        "precision": right / max(1, predicted),
-        "recall": right / max(1, there),
+        "f1": 2 * hits / max(1, predictions + labels),
+        "precision": hits / max(1, predictions),
+        "recall": hits / max(1, labels),
     }

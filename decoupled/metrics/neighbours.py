@@ -56,8 +56,8 @@ def best_matches(
     time. `progress` wraps the iterated list; margins call it a second time.
     """
     score = _pair_scores(first, second, scoring, num_neighbours, block, progress)
-    forward, backward = _Best(len(first)), _Best(len(second))
-    for rows, columns in progress(_places(first, second, block)):
+    forward, backward = _BestMatches(len(first)), _BestMatches(len(second))
+    for rows, columns in progress(_blocks(first, second, block)):
         scores = score(rows, columns)
         forward.add(rows, columns, scores)
         backward.add(columns, rows, scores.T)
@@ -72,9 +72,9 @@ def neighbour_means(
     progress: Progress = iter,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean cosine of every vector with its nearest neighbours on the other side."""
-    forward = _Highest(len(first), min(num_neighbours, len(second)))
-    backward = _Highest(len(second), min(num_neighbours, len(first)))
-    for rows, columns in progress(_places(first, second, block)):
+    forward = _HighestScores(len(first), min(num_neighbours, len(second)))
+    backward = _HighestScores(len(second), min(num_neighbours, len(first)))
+    for rows, columns in progress(_blocks(first, second, block)):
         cosines = _unit(first[rows]) @ _unit(second[columns]).T
         forward.add(rows, cosines)
         backward.add(columns, cosines.T)
@@ -93,8 +93,8 @@ def wilson_interval(successes: float, trials: int) -> tuple[float, float]:
 def mean_interval(values: np.ndarray) -> tuple[float, float]:
     """95% interval of a mean, by the normal distribution; of one value, the value."""
     mean, count = float(values.mean()), len(values)
-    apart = values - mean
-    variance = float(apart @ apart) * count / (count - 1) if count > 1 else 0.0
+    errors = values - mean
+    variance = float(errors @ errors) * count / (count - 1) if count > 1 else 0.0
     half = _QUANTILE_95 * variance**0.5 / count
     return mean - half, mean + half
 
@@ -116,15 +116,15 @@ def _pair_scores(first, second, scoring, num_neighbours, block, progress):
     means = neighbour_means(first, second, num_neighbours, block, progress)
 
     def margins(rows, columns):
-        both = (means[0][rows, np.newaxis] + means[1][np.newaxis, columns]) / 2
+        pair_means = (means[0][rows, np.newaxis] + means[1][np.newaxis, columns]) / 2
         if scoring == "distance_margin":
-            return cosines(rows, columns) - both
-        return cosines(rows, columns) / np.maximum(both, _SMALLEST_MEAN)
+            return cosines(rows, columns) - pair_means
+        return cosines(rows, columns) / np.maximum(pair_means, _SMALLEST_MEAN)
 
     return margins
 
 
-def _places(first, second, block) -> list[tuple[slice, slice]]:
+def _blocks(first, second, block) -> list[tuple[slice, slice]]:
     starts = [range(0, len(vectors), block) for vectors in (first, second)]
     return [
         (slice(row, row + block), slice(column, column + block))
@@ -145,22 +145,23 @@ def _squared_distances(first, second):
     return squares[0][:, np.newaxis] + squares[1] - 2 * (first @ second.T)
 
 
-class _Best:
+class _BestMatches:
     """The best score of each vector so far, and the index of its match."""
 
     def __init__(self, vectors):
         self.places = np.zeros(vectors, np.int64)
         self.scores = np.full(vectors, -np.inf)
 
-    def add(self, rows, other, scores):
+    def add(self, rows, columns, scores):
         places = scores.argmax(axis=1)
-        highest = scores[np.arange(len(scores)), places]
-        better = highest > self.scores[rows]
-        self.scores[rows] = np.where(better, highest, self.scores[rows])
-        self.places[rows] = np.where(better, places + other.start, self.places[rows])
+        row_scores = scores[np.arange(len(scores)), places]
+        is_better = row_scores > self.scores[rows]
+        self.scores[rows] = np.where(is_better, row_scores, self.scores[rows])
+        places += columns.start
+        self.places[rows] = np.where(is_better, places, self.places[rows])
 
 
-class _Highest:
+class _HighestScores:
     """The k highest scores of each vector so far, unordered."""
 
     def __init__(self, vectors, count):
@@ -170,9 +171,10 @@ class _Highest:
     def add(self, rows, scores):
         values = self.values[rows]
         # Most blocks have no nearest neighbour for most vectors.
-        changed = scores.max(axis=1) > values.min(axis=1)
-        both = np.concatenate([values[changed], scores[changed]], axis=1)
-        values[changed] = np.partition(both, -self._count, axis=1)[:, -self._count :]
+        has_gain = scores.max(axis=1) > values.min(axis=1)
+        candidates = np.concatenate([values[has_gain], scores[has_gain]], axis=1)
+        candidates = np.partition(candidates, -self._count, axis=1)
+        values[has_gain] = candidates[:, -self._count :]
 
 
 def mine(matches: Matches) -> tuple[np.ndarray, np.ndarray]:
@@ -195,13 +197,13 @@ def mine(matches: Matches) -> tuple[np.ndarray, np.ndarray]:
     scores = np.concatenate([matches.forward_scores, matches.backward_scores])
     order = np.argsort(-scores, kind="stable")
     free_first, free_second = np.ones(first, bool), np.ones(second, bool)
-    taken = []
+    indices = []
     for index in order:
         left, right = pairs[index]
         if free_first[left] and free_second[right]:
             free_first[left] = free_second[right] = False
-            taken.append(index)
-    return pairs[taken], scores[taken]
+            indices.append(index)
+    return pairs[indices], scores[indices]
 
 
 def best_threshold(
@@ -213,11 +215,11 @@ def best_threshold(
     is kept and the next one, or the lowest score if all are kept. `scores` are float64
     and descending, and `num_gold` is at least 1.
     """
-    extracted = np.arange(1, len(scores) + 1)
-    # 2 * right / (extracted + gold) is the harmonic mean of precision and recall.
-    f1 = 2 * np.cumsum(are_right) / (extracted + num_gold)
+    pair_counts = np.arange(1, len(scores) + 1)
+    # 2 * right / (pairs + gold) is the harmonic mean of precision and recall.
+    f1 = 2 * np.cumsum(are_right) / (pair_counts + num_gold)
     # No threshold can tell equal scores apart.
-    last_of_equals = np.append(scores[:-1] != scores[1:], True)
-    best = int(np.argmax(np.where(last_of_equals, f1, -1.0)))
-    following = scores[best + 1] if best + 1 < len(scores) else scores[best]
-    return float((scores[best] + following) / 2), 100 * float(f1[best])
+    is_last_of_equals = np.append(scores[:-1] != scores[1:], True)
+    best = int(np.argmax(np.where(is_last_of_equals, f1, -1.0)))
+    next_score = scores[best + 1] if best + 1 < len(scores) else scores[best]
+    return float((scores[best] + next_score) / 2), 100 * float(f1[best])

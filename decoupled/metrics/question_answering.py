@@ -56,19 +56,19 @@ def squad_scores(
         count += 1
         if identifier not in predictions:
             continue
-        predicted = to_words(predictions[identifier])
-        right = [to_words(answer) for answer in answers]
-        matches += max(predicted == answer for answer in right)
-        f1 += max(_word_f1(predicted, answer) for answer in right)
+        words = to_words(predictions[identifier])
+        answer_words = [to_words(answer) for answer in answers]
+        matches += max(words == answer for answer in answer_words)
+        f1 += max(_word_f1(words, answer) for answer in answer_words)
     if not count:
         raise ValueError("no questions")
     return {"exact_match": 100.0 * matches / count, "f1": 100.0 * f1 / count}
 
 
-def _word_f1(predicted: Sequence[str], right: Sequence[str]) -> float:
+def _word_f1(predicted_words: Sequence[str], right_words: Sequence[str]) -> float:
     """F1 of two bags of words, 0 to 1; 0 if they share no word or both are empty."""
-    shared = (collections.Counter(predicted) & collections.Counter(right)).total()
-    return count_scores(shared, len(predicted), len(right))["f1"]
+    common = collections.Counter(predicted_words) & collections.Counter(right_words)
+    return count_scores(common.total(), len(predicted_words), len(right_words))["f1"]
 
 
 def mlqa_words(answer: str, language: str) -> list[str]:

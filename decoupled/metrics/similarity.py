@@ -5,9 +5,9 @@ import numpy as np
 
 def ranks(values: np.ndarray) -> np.ndarray:
     """float64 [n]: ranks from 1; equal values get the mean of their ranks."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return (last - (counts - 1) / 2)[place]
+    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    last_ranks = np.cumsum(counts)
+    return (last_ranks - (counts - 1) / 2)[places]
 
 
 def pearson(first: np.ndarray, second: np.ndarray) -> float | None:
