@@ -63,14 +63,14 @@ def languages_of(folder: str, *templates: str) -> list[str]:
     """
     languages: set[str] = set()
     for template in templates:
-        below, name = os.path.split(template)
+        subfolder, name = os.path.split(template)
         if "{language}" not in name:
             continue
         parts = [re.escape(part) for part in name.split("{language}")]
-        same = r"\1"
-        pattern = f"{parts[0]}({_LANGUAGE}){same.join(parts[1:])}"
-        place = os.path.join(folder, below)
-        names = gfile.listdir(place) if gfile.isdir(place) else []
+        reference = r"\1"
+        pattern = f"{parts[0]}({_LANGUAGE}){reference.join(parts[1:])}"
+        path = os.path.join(folder, subfolder)
+        names = gfile.listdir(path) if gfile.isdir(path) else []
         languages.update(m[1] for m in (re.fullmatch(pattern, n) for n in names) if m)
     return sorted(languages)
 
@@ -127,14 +127,14 @@ class LanguageFile(NamedTuple):
     def sentences(self, lines: Iterable[str], advice: str = "") -> list[SentenceTags]:
         """The tags of sentences, separated by one or more empty lines; see `values`."""
         sentences: list[SentenceTags] = []
-        inside = False
+        in_sentence = False
         for number, line in enumerate(lines, start=1):
-            if filled := bool(line.strip(BLANKS)):
+            if has_tag := bool(line.strip(BLANKS)):
                 tag = self.value(line, number, advice)
-                if not inside:
+                if not in_sentence:
                     sentences.append(SentenceTags(number, []))
                 sentences[-1].tags.append(tag)
-            inside = filled
+            in_sentence = has_tag
         return sentences
 
     def value(self, cell: str, line: int, advice: str = "") -> str:
@@ -150,7 +150,7 @@ class LanguageFile(NamedTuple):
         return re.fullmatch(FORMS[self.task][0], value) is not None
 
 
-_REMOVED = (
+_LABELS_REMOVED = (
     "; XTREME's preprocessing removes the labels of test sets, take the originals"
 )
 _MISSING_COUNT_AS_WRONG = "--missing_answers_are_wrong counts them 0, as XTREME does"
@@ -176,9 +176,9 @@ def sorted_positions(sentences: list[str]) -> list[int]:
     ends, so that line numbers do not tell the pairs. Predictions are line numbers of
     the sorted side. Equal sentences keep their order.
     """
-    stripped = [sentence.strip() for sentence in sentences]
-    order = sorted(range(len(stripped)), key=stripped.__getitem__)
-    positions = [0] * len(stripped)
+    texts = [sentence.strip() for sentence in sentences]
+    order = sorted(range(len(texts)), key=texts.__getitem__)
+    positions = [0] * len(texts)
     for position, index in enumerate(order):
         positions[index] = position
     return positions
@@ -194,19 +194,19 @@ def _classes(file: LanguageFile) -> list[str]:
     rows = read_rows(
         file.text(), _COLUMNS - 1, lambda cell: file.has_form(label_of(cell))
     )
-    alone = all(len(row.cells) == 1 for row in rows)
+    has_one_column = all(len(row.cells) == 1 for row in rows)
     # The reader of fine-tuning takes empty lines at the end, too.
-    while not alone and rows[-1].cells == [""]:
+    while not has_one_column and rows[-1].cells == [""]:
         rows.pop()
     for row in rows:
-        if not alone and len(row.cells) < _COLUMNS:
-            raise file.error(f"no label after two sentences{_REMOVED}", row.line)
+        if not has_one_column and len(row.cells) < _COLUMNS:
+            raise file.error(f"no label after two sentences{_LABELS_REMOVED}", row.line)
         if len(row.cells) > _COLUMNS:
             raise file.error(
                 f"{len(row.cells)} columns, not sentence, sentence, label", row.line
             )
     labels = [(label_of(row.cells[-1]), row.line) for row in rows]
-    return [file.value(*label, "" if label[0] else _REMOVED) for label in labels]
+    return [file.value(*label, "" if label[0] else _LABELS_REMOVED) for label in labels]
 
 
 def _tags(file: LanguageFile) -> list[list[str]]:
@@ -214,8 +214,8 @@ def _tags(file: LanguageFile) -> list[list[str]]:
     tags = [line.rpartition("\t")[2] for line in lines]
     for number, (line, tag) in enumerate(zip(lines, tags, strict=True), start=1):
         if line.strip(BLANKS) and not tag.strip(BLANKS):
-            raise file.error(f"no tag after the word{_REMOVED}", number)
-    return [sentence.tags for sentence in file.sentences(tags, _REMOVED)]
+            raise file.error(f"no tag after the word{_LABELS_REMOVED}", number)
+    return [sentence.tags for sentence in file.sentences(tags, _LABELS_REMOVED)]
 
 
 def _pairs(file: LanguageFile) -> list[tuple[str, ...]]:
@@ -242,15 +242,15 @@ def _questions(file: LanguageFile) -> list[Question]:
         raise file.error(
             "not in SQuAD's format (data, paragraphs, qas with id and answers, text)"
         ) from error
-    known = set()
+    ids = set()
     for identifier, answers in questions:
-        if identifier in known:
+        if identifier in ids:
             raise file.error(f"two questions with the id {quoted(identifier)}")
-        known.add(identifier)
+        ids.add(identifier)
         if not answers:
             raise file.error(f"question {quoted(identifier)} has no answers")
     if questions and not any(any(answers) for _, answers in questions):
-        raise file.error(f"all answers are empty{_REMOVED}")
+        raise file.error(f"all answers are empty{_LABELS_REMOVED}")
     return questions
 
 

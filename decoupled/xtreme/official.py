@@ -60,12 +60,12 @@ class XtremeTask(NamedTuple):
 
 
 def _task(name, languages, suffix, headline, *label_files, folders=()):
-    official = f"test-{{language}}.{suffix}"
+    official_file = f"test-{{language}}.{suffix}"
     return XtremeTask(
         tuple(languages.split()),
         suffix,
         tuple(headline.split()),
-        (official, *label_files),
+        (official_file, *label_files),
         (name, *folders),
     )
 
@@ -137,9 +137,9 @@ def label_templates(task: str) -> list[str]:
     """Possible paths of labels below the folder with all labels, best first, with
     {language} for the code, and in one path of TyDi QA {name} for its name.
     """
-    described = TASKS[task]
+    definition = TASKS[task]
     return [
-        f"{folder}/{p}" for folder in described.folders for p in described.label_files
+        f"{folder}/{p}" for folder in definition.folders for p in definition.label_files
     ]
 
 
@@ -185,8 +185,8 @@ def scored_languages(
 def in_order(task: str, languages: Iterable[str]) -> list[str]:
     """XTREME's languages of the task in XTREME's order, then the others by name."""
     names = set(languages)
-    official = [name for name in TASKS[task].languages if name in names]
-    return official + sorted(names.difference(official))
+    official_names = [name for name in TASKS[task].languages if name in names]
+    return official_names + sorted(names.difference(official_names))
 
 
 def score_language(

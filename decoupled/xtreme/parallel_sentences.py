@@ -32,7 +32,7 @@ _PARTS = {
     "tatoeba": "{language} en",
     "bucc2018": "dev.{language} dev.en dev.gold test.{language} test.en",
 }
-_GET = "get it with scripts/download_data.sh of XTREME"
+_ADVICE = "get it with scripts/download_data.sh of XTREME"
 
 Pair = tuple[str, str]
 
@@ -72,7 +72,7 @@ def task_folder(task: str, data_dir: str) -> str:
         folder = os.path.join(data_dir, name)
         if gfile.isdir(folder):
             return folder
-    raise UserError(f"{data_dir}: has no folder {task}; {_GET}")
+    raise UserError(f"{data_dir}: has no folder {task}; {_ADVICE}")
 
 
 def languages(task: str, data_dir: str) -> list[str]:
@@ -82,7 +82,7 @@ def languages(task: str, data_dir: str) -> list[str]:
     names = languages_of(folder, *templates)
     if not names:
         example = {"tatoeba": "sw-en.sw", "bucc2018": "de-en.test.de"}[task]
-        raise UserError(f"{folder}: has no files such as {example}; {_GET}")
+        raise UserError(f"{folder}: has no files such as {example}; {_ADVICE}")
     return names
 
 
@@ -94,10 +94,10 @@ def language_files(task: str, data_dir: str, language: str) -> list[str]:
         for part in _PARTS[task].format(language=language).split()
     ]
     if missing := [path for path in paths if not files.exists(path)]:
-        raise _missing(task, missing, language)
+        raise _missing_files(task, missing, language)
     labels = [f"test-{language}.tsv", f"{language}-en.test.gold"]
-    known = (os.path.join(folder, name) for name in labels)
-    return [*paths, *(path for path in known if files.exists(path))]
+    label_paths = (os.path.join(folder, name) for name in labels)
+    return [*paths, *(path for path in label_paths if files.exists(path))]
 
 
 def check_language(task: str, data_dir: str, language: str) -> None:
@@ -142,10 +142,10 @@ def _gold_places(folder, language, sentences):
     gold = [int(label) for label in read_labels(labels)]
     if len(gold) != len(sentences) or max(gold) >= len(sentences):
         raise labels.error(f"does not fit the {len(sentences)} sentences in {folder}")
-    aligned = positions != sorted(positions)
-    ordered = sorted(sentences)
+    is_aligned = positions != sorted(positions)
+    sorted_sentences = sorted(sentences)
     for number, place in enumerate(gold):
-        if aligned and ordered[place] != sentences[number]:
+        if is_aligned and sorted_sentences[place] != sentences[number]:
             raise labels.error(
                 f"{place} is not the place of English sentence {number + 1} among all "
                 f"sorted by code points ({positions[number]}). In an English file that "
@@ -200,9 +200,9 @@ def _gold_pairs(folder, split, language, source, english):
         file = LanguageFile(os.path.join(folder, name), "bucc2018", language)
         if files.exists(file.path):
             pairs = read_labels(file)
-            known = set(source.ids), set(english.ids)
+            text_ids = set(source.ids), set(english.ids)
             for number, pair in enumerate(pairs, start=1):
-                for identifier, ids in zip(pair, known, strict=True):
+                for identifier, ids in zip(pair, text_ids, strict=True):
                     if identifier not in ids:
                         problem = f"no sentence has id {quoted(identifier)}"
                         raise file.error(problem, number)
@@ -235,12 +235,12 @@ def read_parallel(
 
 def _file(task, path, language):
     if not files.exists(path):
-        raise _missing(task, [path], language)
+        raise _missing_files(task, [path], language)
     return LanguageFile(path, task, language)
 
 
-def _missing(task, paths, language):
+def _missing_files(task, paths, language):
     return UserError(
         f"{', '.join(paths)}: missing; {task} needs all of its files in language "
-        f"{language!r}; {_GET}"
+        f"{language!r}; {_ADVICE}"
     )

@@ -26,7 +26,7 @@ NO_LANGUAGES = "none of these languages"
 _NOT_CHOSEN = "not asked for"
 _ONLY_OUTSIDE = "only languages outside XTREME"
 # Shown per language, in addition to the metrics of the task's score.
-_ALSO_SHOWN = {"udpos": ("accuracy",)}
+_MORE_METRICS = {"udpos": ("accuracy",)}
 
 
 class ScoredFiles(NamedTuple):
@@ -66,10 +66,10 @@ def find_files(
       UserError: some of XTREME's languages have predictions, or labels, and others do
         not.
     """
-    names = _wanted(prediction_folder, label_folder, task, languages)
+    names = _languages_to_score(prediction_folder, label_folder, task, languages)
     if not names:
         return ScoredFiles({}, {}, NO_LANGUAGES, {})
-    predictions, labels = _both_kinds(prediction_folder, label_folder, task, names)
+    predictions, labels = _existing_files(prediction_folder, label_folder, task, names)
     if not predictions or not labels:
         return ScoredFiles({}, {}, NO_LABELS if predictions else NO_PREDICTIONS, {})
     listed = [name for name in names if official.is_official(task, name)]
@@ -78,9 +78,9 @@ def find_files(
         _check_all(listed, predictions, prediction_folder, paths, "predictions")
         paths = [" or ".join(official.label_files(task, name)) for name in listed]
         _check_all(listed, labels, label_folder, paths, "labels")
-    left_out = _left_out(task, names, predictions, labels, languages is None)
-    both = [name for name in names if name in predictions and name in labels]
-    scored = [name for name in both if name not in left_out]
+    left_out = _gaps(task, names, predictions, labels, languages is None)
+    complete = [name for name in names if name in predictions and name in labels]
+    scored = [name for name in complete if name not in left_out]
     return ScoredFiles(
         {name: predictions[name] for name in scored},
         {name: labels[name] for name in scored},
@@ -89,38 +89,38 @@ def find_files(
     )
 
 
-def _both_kinds(prediction_folder, label_folder, task, languages):
+def _existing_files(prediction_folder, label_folder, task, languages):
     paths = {name: [official.prediction_file(task, name)] for name in languages}
     predictions = _existing(prediction_folder, task, paths)
     paths = {name: official.label_files(task, name) for name in languages}
     return predictions, _existing(label_folder, task, paths)
 
 
-def _wanted(prediction_folder, label_folder, task, languages):
+def _languages_to_score(prediction_folder, label_folder, task, languages):
     """XTREME's languages and those that have a file; only the wanted ones."""
     template = official.prediction_file(task, "{language}")
-    known = [
+    names = [
         *official.TASKS[task].languages,
         *languages_of(prediction_folder, template),
         *languages_of(label_folder, *official.label_templates(task)),
     ]
-    ordered = official.in_order(task, known)
-    return [name for name in ordered if languages is None or name in languages]
+    sorted_names = official.in_order(task, names)
+    return [name for name in sorted_names if languages is None or name in languages]
 
 
 def _existing(folder, task, paths):
     """Language -> the first of its paths that exists, for languages that have one."""
-    existing = {}
+    language_files = {}
     for language, names in paths.items():
         for name in names:
             path = os.path.join(folder, name)
             if files.exists(path):
-                existing[language] = LanguageFile(path, task, language)
+                language_files[language] = LanguageFile(path, task, language)
                 break
-    return existing
+    return language_files
 
 
-def _left_out(task, languages, predictions, labels, reads):
+def _gaps(task, languages, predictions, labels, reads):
     """Languages outside XTREME -> which of their two files they lack.
 
     reads: whether a file whose labels cannot be read counts as missing.
@@ -142,14 +142,14 @@ def _left_out(task, languages, predictions, labels, reads):
 def _check_all(languages, existing, folder, paths, what):
     """Names the first path that is missing, and the languages of the others."""
     pairs = zip(languages, paths, strict=True)
-    lost = [(name, path) for name, path in pairs if name not in existing]
-    if not lost:
+    missing = [(name, path) for name, path in pairs if name not in existing]
+    if not missing:
         return
-    language, path = lost[0]
-    others = ", ".join(name for name, _ in lost[1:])
+    language, path = missing[0]
+    names = ", ".join(name for name, _ in missing[1:])
     raise UserError(
         f"{os.path.join(folder, path)} (language {language}): missing"
-        f"{', and so are those of ' if others else ''}{others}, while other languages "
+        f"{', and so are those of ' if names else ''}{names}, while other languages "
         f"have {what}; score those with --languages={','.join(existing)}, or the other "
         "tasks with --tasks"
     )
@@ -171,20 +171,20 @@ def score(
       that XTREME does not list for the task; `left_out`, task -> such a language -> the
       file that it lacks; and `files`, task -> language -> the two files.
     """
-    chosen = list(official.TASKS) if tasks is None else tasks
-    if unknown := [name for name in chosen if name not in official.TASKS]:
+    chosen_tasks = list(official.TASKS) if tasks is None else tasks
+    if unknown := [name for name in chosen_tasks if name not in official.TASKS]:
         raise UserError(
             f"--tasks: no {unknown[0]!r} in XTREME; it has {', '.join(official.TASKS)}"
         )
     _check_codes(languages)
     inputs = {
         task: find_files(prediction_folder, label_folder, task, languages)
-        if task in chosen
+        if task in chosen_tasks
         else ScoredFiles({}, {}, _NOT_CHOSEN, {})
         for task in official.TASKS
     }
     if tasks is not None:
-        _check_chosen(chosen, inputs, prediction_folder, label_folder)
+        _check_chosen(chosen_tasks, inputs, prediction_folder, label_folder)
     if all(entry.missing for entry in inputs.values()):
         raise UserError(
             f"{prediction_folder}: nothing to score; it has no files such as "
@@ -195,32 +195,32 @@ def score(
 
 
 def show(
-    result: dict[str, Any], beside: Mapping[str, Mapping[str, str]] | None = None
+    result: dict[str, Any], published: Mapping[str, Mapping[str, str]] | None = None
 ) -> None:
     """Prints the scores as two tables, and a third for languages outside XTREME.
 
-    `beside`: model -> task, group or mean -> its published score.
+    `published`: model -> task, group or mean -> its published score.
     """
-    scored = [task for task in official.TASKS if task in result]
-    shown = [
+    tasks = [task for task in official.TASKS if task in result]
+    metrics = [
         (task, metric)
-        for task in scored
-        for metric in (*official.TASKS[task].headline, *_ALSO_SHOWN.get(task, ()))
+        for task in tasks
+        for metric in (*official.TASKS[task].headline, *_MORE_METRICS.get(task, ()))
     ]
-    present = {name for task, metric in shown for name in result[task][metric]}
+    names = {name for task, metric in metrics for name in result[task][metric]}
     rows = [
-        [name, *(_shown(result[task][metric].get(name)) for task, metric in shown)]
-        for name in sorted(present, key=lambda name: (name != "en", name))
+        [name, *(_text(result[task][metric].get(name)) for task, metric in metrics)]
+        for name in sorted(names, key=lambda name: (name != "en", name))
     ]
-    columns = ["language", *(f"{task} {metric}" for task, metric in shown)]
+    columns = ["language", *(f"{task} {metric}" for task, metric in metrics)]
     console.table("scores per language", columns, rows)
-    beside = beside or {}
+    published = published or {}
     console.table(
         "scores per task and group",
-        ["", "score", *beside, "languages", "averages"],
+        ["", "score", *published, "languages", "averages"],
         [
-            [name, score, *(scores.get(key) for scores in beside.values()), *others]
-            for key, name, score, *others in _task_rows(result)
+            [name, score, *(scores.get(key) for scores in published.values()), *texts]
+            for key, name, score, *texts in _task_rows(result)
         ],
     )
     if result["outside_xtreme"]:
@@ -230,8 +230,8 @@ def show(
             list(_outside_rows(result)),
         )
     for task, languages in result["left_out"].items():
-        named = ", ".join(f"{name} ({lacks})" for name, lacks in languages.items())
-        console.say(f"{task}: left out languages outside XTREME: {named}")
+        texts = ", ".join(f"{name} ({reason})" for name, reason in languages.items())
+        console.say(f"{task}: left out languages outside XTREME: {texts}")
 
 
 def _check_codes(languages):
@@ -244,16 +244,16 @@ def _check_codes(languages):
 
 
 def _check_languages(languages, inputs, prediction_folder):
-    with_labels = {name for entry in inputs.values() for name in entry.labels}
-    lost = [name for name in languages or () if name not in with_labels]
-    if lost:
+    labelled_languages = {name for entry in inputs.values() for name in entry.labels}
+    names = [name for name in languages or () if name not in labelled_languages]
+    if names:
         tasks = [task for task, entry in inputs.items() if entry.missing is None]
         path = os.path.join(
-            prediction_folder, official.prediction_file(tasks[0], lost[0])
+            prediction_folder, official.prediction_file(tasks[0], names[0])
         )
         raise UserError(
-            f"--languages: no predictions with labels in {', '.join(lost)}; looked for "
-            f"files such as {path}, in {', '.join(tasks)}"
+            f"--languages: no predictions with labels in {', '.join(names)}; looked "
+            f"for files such as {path}, in {', '.join(tasks)}"
         )
 
 
@@ -288,19 +288,19 @@ def _score_files(inputs, answers_may_miss):
 
 
 def _as_result(inputs, by_task):
-    results, outside = {}, {}
+    results, outside_scores = {}, {}
     for task, entry in inputs.items():
         if entry.languages(listed=True):
             results[task] = official.task_scores(task, by_task[task])
-        if others := entry.languages(listed=False):
-            outside[task] = _by_metric(by_task[task], others)
+        if outside_languages := entry.languages(listed=False):
+            outside_scores[task] = _by_metric(by_task[task], outside_languages)
     missing = {task: entry.missing for task, entry in inputs.items() if entry.missing}
-    missing |= {task: _ONLY_OUTSIDE for task in outside if task not in results}
+    missing |= {task: _ONLY_OUTSIDE for task in outside_scores if task not in results}
     return {
         **official.group_scores(results),
         **results,
         "missing": missing,
-        "outside_xtreme": outside,
+        "outside_xtreme": outside_scores,
         "left_out": {
             task: entry.left_out for task, entry in inputs.items() if entry.left_out
         },
@@ -317,31 +317,31 @@ def _by_metric(by_language, languages):
 
 
 def _task_rows(result):
-    """Key in `beside`, name, score, languages, averages."""
+    """Key of the published score, name, score, languages, averages."""
     for group, tasks in official.GROUPS.items():
         for task in tasks:
             if task not in result:
                 yield task, task, None, None, result["missing"][task]
                 continue
             metrics = [name for name in result[task] if not name.startswith("avg_")]
-            averages = [f"{m} {_shown(result[task][f'avg_{m}'])}" for m in metrics]
+            averages = [f"{m} {_text(result[task][f'avg_{m}'])}" for m in metrics]
             languages = f"{len(result[task][metrics[0]])}"
             languages += f" of {len(official.TASKS[task].languages)}"
-            score = _shown(result[task].get("avg_metric"))
+            score = _text(result[task].get("avg_metric"))
             yield task, task, score, languages, ", ".join(averages)
-        yield group, f"group {group}", _shown(result.get(group)), None, None
+        yield group, f"group {group}", _text(result.get(group)), None, None
     for name, score in official.without_retrieval(result).items():
-        yield name, name, _shown(score), None, None
-    yield "", "all tasks", _shown(result.get(official.OVERALL)), None, None
+        yield name, name, _text(score), None, None
+    yield "", "all tasks", _text(result.get(official.OVERALL)), None, None
 
 
 def _outside_rows(result):
     for task, metrics in result["outside_xtreme"].items():
-        shown = (*official.TASKS[task].headline, *_ALSO_SHOWN.get(task, ()))
-        for language in metrics[shown[0]]:
-            scores = [f"{name} {_shown(metrics[name][language])}" for name in shown]
+        names = (*official.TASKS[task].headline, *_MORE_METRICS.get(task, ()))
+        for language in metrics[names[0]]:
+            scores = [f"{name} {_text(metrics[name][language])}" for name in names]
             yield [task, language, ", ".join(scores)]
 
 
-def _shown(value):
+def _text(value):
     return None if value is None else f"{value:.2f}"
