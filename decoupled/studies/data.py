@@ -50,24 +50,24 @@ class Folders(NamedTuple):
     source: str
     runs: str
 
-    def made(self, *names: str) -> str:
+    def data_path(self, *names: str) -> str:
         """A path below the folder of generated data."""
         return os.path.join(self.work_dir, "data", *names)
 
     @property
     def corpus(self) -> str:
         """The corpus folder: text and pairs."""
-        return self.made("corpus")
+        return self.data_path("corpus")
 
     @property
     def records(self) -> str:
         """The text as token ids."""
-        return self.made("records")
+        return self.data_path("records")
 
     @property
     def vocabulary(self) -> str:
         """The model of SentencePiece."""
-        return self.made("vocabulary", FILE_NAME)
+        return self.data_path("vocabulary", FILE_NAME)
 
     @property
     def is_parallel(self) -> bool:
@@ -78,7 +78,7 @@ class Folders(NamedTuple):
         """The folder with LANGUAGE.tsv of held-out "dev" or "test" sentences."""
         if self.is_parallel:
             return os.path.join(self.corpus, "parallel", split, "sentences")
-        return self.made("sentences", split)
+        return self.data_path("sentences", split)
 
     @property
     def has_pairs(self) -> bool:
@@ -148,17 +148,17 @@ def choose_languages(folders: Folders, preferred: Sequence[str]) -> list[str]:
     if not folders.is_parallel:
         return list(dict.fromkeys([ENGLISH, *preferred]))
     place = folders.source.removeprefix(parallel_text.PREFIX)
-    there = list(parallel_text.find(place))
-    chosen = [name for name in dict.fromkeys([ENGLISH, *preferred]) if name in there]
-    if len(chosen) < 2:
-        others = [name for name in there if name not in chosen]
-        chosen = [*chosen, *others][: max(2, len(preferred))]
-    if len(chosen) < 2:
+    names = list(parallel_text.find(place))
+    choice = [name for name in dict.fromkeys([ENGLISH, *preferred]) if name in names]
+    if len(choice) < 2:
+        other_languages = [name for name in names if name not in choice]
+        choice = [*choice, *other_languages][: max(2, len(preferred))]
+    if len(choice) < 2:
         raise UserError(
-            f"{place}: has {len(there)} language(s); sentences are compared between "
-            "two or more"
+            f"{place}: has {len(names)} language(s); sentences are compared "
+            "between two or more"
         )
-    return chosen
+    return choice
 
 
 def make_data(
@@ -208,7 +208,7 @@ def _plain(folders, text):
     chapters: dict[str, list[str]] = {}
     for verse in parallel_text.read(path):
         chapters.setdefault(verse.id[:-_VERSE], []).append(f"{verse.text}\n")
-    path = os.path.join(files.make_folder(folders.made("text")), f"{language}.txt")
+    path = os.path.join(files.make_folder(folders.data_path("text")), f"{language}.txt")
     files.write_text(path, "\n".join("".join(verses) for verses in chapters.values()))
     return f"{language}={path}"
 
@@ -258,13 +258,13 @@ def _write_sentences(folders):
 
 def _write_edges(folders):
     """Writes the files for probing, if there is a treebank that they are not of yet."""
-    paths, folder = folders.treebank(), folders.made("edges")
-    record, made_from = f"{folder}.json", {"files": hash_files(paths)}
-    saved = files.read_json(record) if files.exists(record) else {}
-    if paths and changes(saved.get(MADE_FROM), made_from):
+    paths, folder = folders.treebank(), folders.data_path("edges")
+    path, made_from = f"{folder}.json", {"files": hash_files(paths)}
+    old_record = files.read_json(path) if files.exists(path) else {}
+    if paths and changes(old_record.get(MADE_FROM), made_from):
         with files.new_folder(folder, replaces=True) as temporary:
             make_treebank_tasks(paths, temporary)
-        files.write_json(record, {MADE_FROM: made_from})
+        files.write_json(path, {MADE_FROM: made_from})
 
 
 def describe_text(folders: Folders) -> list[str]:
@@ -286,37 +286,37 @@ def describe_text(folders: Folders) -> list[str]:
     ]
 
 
-def left_out(
-    folders: Folders, languages: Sequence[str], pieces: int, chosen: Sequence[str]
+def omissions(
+    folders: Folders, languages: Sequence[str], pieces: int, tasks: Sequence[str]
 ) -> list[str]:
     """Sentences on the measures that are left out because their data are missing.
 
-    `chosen`: the tasks of the study.
+    `tasks`: those of the study.
     """
     manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
-    there = manifest["splits"]["train"]
-    missing = []
-    if lacking := [language for language in languages if language not in there]:
-        missing.append(f"The text has no {', '.join(lacking)}.")
+    counts = manifest["splits"]["train"]
+    sentences = []
+    if missing := [language for language in languages if language not in counts]:
+        sentences.append(f"The text has no {', '.join(missing)}.")
     if folders.source == _CATALOGS:
-        missing.append(
+        sentences.append(
             "--data_dir has no parallel text (parallel_bible). Messages of programs "
             "take its place: they are short and few."
         )
     if not folders.has_pairs:
-        missing.append(
+        sentences.append(
             "Retrieval is left out: it needs text in two languages. S is the mean of "
             "its other measures."
         )
     reasons = {"udpos": "parts of speech after fine-tuning: xtreme/udpos"}
-    tasks = folders.tasks()
-    lacks = [reasons.get(task, task) for task in chosen if task not in tasks]
+    known_tasks = folders.tasks()
+    gaps = [reasons.get(task, task) for task in tasks if task not in known_tasks]
     if not folders.treebank():
-        lacks.append("probes: a treebank in ud")
-    missing += [f"Left out, no data: {reason}." for reason in lacks]
+        gaps.append("probes: a treebank in ud")
+    sentences += [f"Left out, no data: {reason}." for reason in gaps]
     if not folders.user_folder("word_similarity") or pieces < ENOUGH_PIECES:
-        missing.append(
+        sentences.append(
             "Word similarity (Table 8) is left out: it needs its files and a "
             f"vocabulary of {ENOUGH_PIECES:,} pieces, of which this one has {pieces:,}."
         )
-    return missing
+    return sentences

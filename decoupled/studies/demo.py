@@ -35,14 +35,14 @@ def run_demo(work_dir: str) -> None:
     Raises:
       UserError: a step fails.
     """
-    started = time.monotonic()
+    start = time.monotonic()
     steps = make_steps(work_dir)
     for number, step in enumerate(steps, start=1):
         title = f"[{number}/{len(steps)}] {step.title}"
         run_step(work_dir, step._replace(title=title))
     report(work_dir)
     peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    seconds = time.monotonic() - started
+    seconds = time.monotonic() - start
     console.say(
         f"{seconds:.0f} s in all; peak memory of the largest process "
         f"{readable_bytes(peak)}"
@@ -182,7 +182,7 @@ def report(work_dir: str) -> None:
 def _results(work_dir, model, seconds):
     config = run_folder.read(os.path.join(work_dir, model)).model
     evaluation = files.read_json(os.path.join(work_dir, model, "eval.json"))
-    tuned = os.path.join(work_dir, f"{model}_catalogs", "results.json")
+    results_path = os.path.join(work_dir, f"{model}_catalogs", "results.json")
     title = "coupled" if config.coupled else f"E_out {config.output_embedding_size}"
     return {
         "title": title,
@@ -190,7 +190,7 @@ def _results(work_dir, model, seconds):
         "ft_parameters": sum(finetuning_counts(config).values()),
         "masked_lm_accuracy": evaluation["all"]["masked_lm_accuracy"],
         "translation": _translation(work_dir, model),
-        "languages": files.read_json(tuned)["test"],
+        "languages": files.read_json(results_path)["test"],
         "pretraining_seconds": seconds[f"pretrain_{model}"],
         "finetuning_seconds": seconds[f"finetune_{model}"],
     }
@@ -199,10 +199,10 @@ def _results(work_dir, model, seconds):
 def _translation(work_dir, model):
     """Accuracy by layer, the mean over languages and both directions, in percent."""
     path = os.path.join(work_dir, "neighbours", "neighbours.json")
-    measured = files.read_json(path)["models"][MODELS.index(model)]["languages"]
+    entries = files.read_json(path)["models"][MODELS.index(model)]["languages"]
     return [
         statistics.fmean(layer["mean"] for layer in layers)
-        for layers in zip(*(entry["layers"] for entry in measured), strict=True)
+        for layers in zip(*(entry["layers"] for entry in entries), strict=True)
     ]
 
 
@@ -213,8 +213,8 @@ def average(languages: dict[str, dict[str, float]], metric: str) -> float:
 
 
 def _table(results):
-    def row(title, show, majority=None):
-        return [title, *(show(results[model]) for model in MODELS), majority]
+    def row(title, text_of, majority=None):
+        return [title, *(text_of(results[model]) for model in MODELS), majority]
 
     reference = results[MODELS[0]]["languages"]
     rows = [
@@ -264,20 +264,20 @@ def _training_curve(folder):
 
 def _plot(work_dir, results, stem):
     titles = [result["title"] for result in results.values()]
-    curves, tested = [], [result["languages"] for result in results.values()]
+    curves, language_scores = [], [result["languages"] for result in results.values()]
     for model, title in zip(results, titles, strict=True):
         steps, values = _training_curve(os.path.join(work_dir, model))
         curves.append(Line(title, steps, values, look={"marker": ""}))
-        held_out = [100 * results[model]["masked_lm_accuracy"]]
-        curves.append(Line(title, [max(steps, default=0)], held_out))
+        held_out_accuracy = [100 * results[model]["masked_lm_accuracy"]]
+        curves.append(Line(title, [max(steps, default=0)], held_out_accuracy))
     layers = [result["translation"] for result in results.values()]
-    languages = list(tested[0])
+    languages = list(language_scores[0])
     places = list(range(len(languages)))
     scores = [
         Line(title, [of[name]["accuracy"] for name in languages], places)
-        for title, of in zip(titles, tested, strict=True)
+        for title, of in zip(titles, language_scores, strict=True)
     ]
-    majority = [tested[0][name]["trivial_accuracy"] for name in languages]
+    majority = [language_scores[0][name]["trivial_accuracy"] for name in languages]
     look = {"marker": "|", "color": plots.BLACK, "markersize": 12}
     scores.append(Line("majority class", majority, places, look=look))
     panels = [

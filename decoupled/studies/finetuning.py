@@ -24,7 +24,7 @@ from decoupled.xtreme.official import is_official
 # Suffix of a metric's name for its sample standard deviation over seeds.
 SPREAD = "_spread"
 # Shown in addition to the metrics of a task's score.
-_ALSO_SHOWN = "accuracy"
+_EXTRA = "accuracy"
 # Suffix of a language that XTREME does not list for the task.
 OUTSIDE = " (outside XTREME)"
 _TRIVIAL_ANSWERS = {
@@ -53,31 +53,31 @@ def combine(results: Sequence[dict[str, Any]]) -> dict[str, dict[str, dict]]:
 
 
 def _combined(rows):
-    combined = {}
-    for name, first in rows[0].items():
+    metrics = {}
+    for name, value in rows[0].items():
         if name == "examples" or name.startswith(TRIVIAL) or len(rows) == 1:
-            combined[name] = first
+            metrics[name] = value
             continue
         values = [row[name] for row in rows]
-        combined[name] = statistics.fmean(values)
-        combined[f"{name}{SPREAD}"] = statistics.stdev(values)
-    return combined
+        metrics[name] = statistics.fmean(values)
+        metrics[f"{name}{SPREAD}"] = statistics.stdev(values)
+    return metrics
 
 
 def shown_metrics(metrics: Sequence[str], headline: Sequence[str]) -> list[str]:
     """The metrics that the table shows; few of them if a task has many."""
-    also = [name for name in metrics if name == _ALSO_SHOWN and name not in headline]
-    return [*headline, *also]
+    extras = [name for name in metrics if name == _EXTRA and name not in headline]
+    return [*headline, *extras]
 
 
 def mean_over(
-    languages: dict[str, dict], metric: str, left_out: Sequence[str]
+    languages: dict[str, dict], metric: str, omitted_names: Sequence[str]
 ) -> float | None:
     """The mean of a metric over languages, as from `combine`; None if none has it."""
     values = [
         values[metric]
         for name, values in languages.items()
-        if metric in values and name not in left_out
+        if metric in values and name not in omitted_names
     ]
     return statistics.fmean(values) if values else None
 
@@ -142,40 +142,40 @@ def print_table(
     task: str,
     results: dict[str, dict],
     metrics: Sequence[str],
-    trained: Sequence[str],
+    training_languages: Sequence[str],
 ) -> None:
     """Prints a row per language: each metric beside the trivial baseline's.
 
-    The `trained` languages, those of training, come first. Languages outside XTREME
+    The `training_languages` come first. Languages outside XTREME
     come after the means and are not part of them. `results` are those of `combine`.
     """
     splits = [split for split in SPLITS if results[split]]
-    outside = outside_languages(task, results)
+    outside_names = outside_languages(task, results)
     languages = {name for split in splits for name in results[split]}
-    languages.difference_update(outside)
+    languages.difference_update(outside_names)
     columns = ["language"]
     for split in splits:
         for metric in metrics:
             columns += [f"{split} {metric}", "trivial"]
         columns.append("examples")
-    names = sorted(languages, key=lambda name: (name not in trained, name))
+    names = sorted(languages, key=lambda name: (name not in training_languages, name))
 
     def row(name, mark=""):
         of_splits = [results[split].get(name, {}) for split in splits]
         return [f"{name}{mark}", *_cells(of_splits, metrics)]
 
     rows = [row(name) for name in names]
-    averaged = {
+    scores = {
         split: {name: v for name, v in results[split].items() if name in languages}
         for split in splits
     }
     if len(names) > 1:
-        rows.append(_mean_row("mean", averaged, splits, metrics, ()))
-    others = languages.difference(trained)
-    if languages != others and len(others) > 1:
-        mean_of_others = f"mean but {', '.join(trained)}"
-        rows.append(_mean_row(mean_of_others, averaged, splits, metrics, trained))
-    rows += [row(name, OUTSIDE) for name in outside]
+        rows.append(_mean_row("mean", scores, splits, metrics, ()))
+    other_languages = languages.difference(training_languages)
+    if languages != other_languages and len(other_languages) > 1:
+        head = f"mean but {', '.join(training_languages)}"
+        rows.append(_mean_row(head, scores, splits, metrics, training_languages))
+    rows += [row(name, OUTSIDE) for name in outside_names]
     console.table(title, columns, rows)
 
 
@@ -191,16 +191,16 @@ def _cell(values, metric):
     if metric not in values:
         return None
     spread = values.get(f"{metric}{SPREAD}")
-    shown = f"{values[metric]:.2f}"
-    return shown if spread is None else f"{shown} ± {spread:.2f}"
+    text = f"{values[metric]:.2f}"
+    return text if spread is None else f"{text} ± {spread:.2f}"
 
 
-def _mean_row(title, results, splits, metrics, left_out):
+def _mean_row(title, results, splits, metrics, omitted_names):
     row = [title]
     for split in splits:
         for metric in metrics:
             for name in (metric, f"{TRIVIAL}{metric}"):
-                value = mean_over(results[split], name, left_out)
+                value = mean_over(results[split], name, omitted_names)
                 row.append(None if value is None else f"{value:.2f}")
         row.append(None)
     return row

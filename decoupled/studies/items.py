@@ -26,15 +26,15 @@ _METRIC, _SPLIT = "accuracy", "test"
 _ROUNDING = 1e-6
 
 
-class Answered(NamedTuple):
-    """What a fine-tuned model got in a language, and the percent of a trivial baseline:
-    each word's most frequent tag."""
+class ItemScores(NamedTuple):
+    """The right answers of a fine-tuned model in a language, and the percent of a
+    trivial baseline: each word's most frequent tag."""
 
     sums: Sums
     baseline: float
 
 
-def read_items(folder: str, data_dir: str) -> dict[str, Answered]:
+def read_items(folder: str, data_dir: str) -> dict[str, ItemScores]:
     """Language -> what one model's fine-tuning got on test, the mean over its runs.
 
     Languages that XTREME does not list for the task count in no mean of a study either.
@@ -49,36 +49,36 @@ def read_items(folder: str, data_dir: str) -> dict[str, Answered]:
         examples = task.read(_SPLIT, language)
         gold = [example.tags for example in examples]
         total = np.array([len(labels) for labels in gold], np.float64)
-        right = []
+        hits = []
         for path, results in runs:
-            right.append(_right(task, path, language, gold))
-            reported = results[_SPLIT][language][_METRIC]
-            counted = 100 * right[-1].sum() / total.sum()
-            if abs(counted - reported) > _ROUNDING:
+            hits.append(_hits(task, path, language, gold))
+            accuracy = results[_SPLIT][language][_METRIC]
+            counted_accuracy = 100 * hits[-1].sum() / total.sum()
+            if abs(counted_accuracy - accuracy) > _ROUNDING:
                 raise UserError(
-                    f"{path}: says {reported:.4f} for {_SPLIT} {language}, but its "
-                    f"predictions have {counted:.4f}; run decoupled finetune "
+                    f"{path}: says {accuracy:.4f} for {_SPLIT} {language}, but its "
+                    f"predictions have {counted_accuracy:.4f}; run decoupled finetune "
                     "--mode=eval again"
                 )
-        sums = Sums(np.mean(right, 0), total)
-        by_language[language] = Answered(sums, scores[f"{TRIVIAL}{_METRIC}"])
+        sums = Sums(np.mean(hits, 0), total)
+        by_language[language] = ItemScores(sums, scores[f"{TRIVIAL}{_METRIC}"])
     if not by_language:
         raise UserError(f"{runs[0][0]}: has no scores of {_SPLIT} that count")
     return by_language
 
 
 def _task(folder, data_dir):
-    described = run_folder.read(folder)
-    if described.task is None:
+    record = run_folder.read(folder)
+    if record.task is None:
         raise UserError(f"{folder}: is of pre-training, not of fine-tuning")
-    name = described.task["name"]
-    length = described.data["features"]["max_sequence_length"]
+    name = record.task["name"]
+    length = record.data["features"]["max_sequence_length"]
     if name not in TASKS or TASKS[name].kind != TAGGING:
         raise UserError(f"{folder}: {name} is no task whose answers are counted here")
     return task_of(TASKS[name], data_dir, length)
 
 
-def _right(task, results, language, gold):
+def _hits(task, results, language, gold):
     """Right answers of each item, from the predictions beside results.json."""
     path = os.path.join(
         *(os.path.dirname(results), run_folder.PREDICTIONS, task.name),
@@ -87,12 +87,12 @@ def _right(task, results, language, gold):
     # Tagged sentences have empty lines between them.
     lines = filter(None, files.split_lines(files.read_text(path)))
     answers = [unquoted(line.split("\t")[0]) for line in lines]
-    flat = [label for labels in gold for label in labels]
-    if len(answers) != len(flat):
+    tags = [label for labels in gold for label in labels]
+    if len(answers) != len(tags):
         raise UserError(
             f"{path}: {len(answers):,} answers, but the file with the labels has "
-            f"{len(flat):,}; run decoupled finetune --mode=eval again"
+            f"{len(tags):,}; run decoupled finetune --mode=eval again"
         )
-    hits = [float(answer == label) for answer, label in zip(answers, flat, strict=True)]
+    hits = [float(answer == label) for answer, label in zip(answers, tags, strict=True)]
     ends = np.cumsum([0, *map(len, gold)])
     return np.add.reduceat(hits, ends[:-1])

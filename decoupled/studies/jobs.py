@@ -75,7 +75,7 @@ RESULT_FILES = {
 }
 # Flags of analyses that name what they read, besides models.
 _PATH = re.compile(r"--(sentences|records_dir|corpus_dir|data_dir)=")
-_OF_THE_MODEL = "ModelConfig."
+_MODEL_PREFIX = "ModelConfig."
 _STEPS = "ScheduleConfig.train_steps"
 _SEED = "TrainingConfig.seed"
 # How a step is computed. A sweep may go on on other devices.
@@ -125,28 +125,28 @@ def make_rows(
     """
     rows = []
     for name in names:
-        keep = sweep.keep_layers.get(name, 0)
+        layers = sweep.keep_layers.get(name, 0)
         paper = read_model(sweep, name)
-        if keep > paper.num_layers:
+        if layers > paper.num_layers:
             raise UserError(
-                f"SweepConfig.keep_layers: {keep} of {name!r}, which has "
+                f"SweepConfig.keep_layers: {layers} of {name!r}, which has "
                 f"{paper.num_layers} layers"
             )
         model = scaled_model(paper, scale, pieces)
-        rows.append(Row(name, model, scaled_layers(keep, scale) if keep else 0))
+        rows.append(Row(name, model, scaled_layers(layers, scale) if layers else 0))
     return rows
 
 
 def read_model(sweep: SweepConfig, row: str) -> ModelConfig:
     """The paper's sizes of a row, from a gin file in models/ and settings."""
-    settings = [s for s in _settings_of_row(sweep, row) if s.startswith(_OF_THE_MODEL)]
+    settings = [s for s in _settings_of_row(sweep, row) if s.startswith(_MODEL_PREFIX)]
     return gin_files.configure(ModelConfig, [_model_file(sweep, row)], settings)
 
 
 def training_of_row(sweep: SweepConfig, row: str) -> list[str]:
     """The settings of a row that are not of its model."""
     settings = _settings_of_row(sweep, row)
-    return [each for each in settings if not each.startswith(_OF_THE_MODEL)]
+    return [each for each in settings if not each.startswith(_MODEL_PREFIX)]
 
 
 def _model_file(sweep, row):
@@ -201,7 +201,7 @@ def model_bindings(model: ModelConfig) -> list[str]:
     return [f"ModelConfig.{name} = {value!r}" for name, value in vars(model).items()]
 
 
-_OFF = {
+_OFF_ARGUMENTS = {
     f"--gin_param={binding}"
     for binding, value in zip(
         model_bindings(ModelConfig()), vars(ModelConfig()).values(), strict=True
@@ -209,9 +209,9 @@ _OFF = {
     if not value
 } | {
     f"--gin_param={owner}.{name} = {value!r}"
-    for (owner, name), gone in REMOVED.items()
-    for value in gone.without_effect
-    if f"{owner}." == _OF_THE_MODEL
+    for (owner, name), setting in REMOVED.items()
+    for value in setting.without_effect
+    if f"{owner}." == _MODEL_PREFIX
 }
 
 
@@ -244,52 +244,52 @@ class Job(NamedTuple):
 
     def is_complete(self, seen: dict[str, str] | None = None) -> bool:
         """Whether exactly this command succeeded in its folder, with these files."""
-        saved = self._saved_arguments()
+        words = self._saved_arguments()
         return (
-            saved is not None
-            and _without_off(saved) == _without_off(self.arguments)
+            words is not None
+            and _active_words(words) == _active_words(self.arguments)
             and not self.changes(seen)
         )
 
     def changes(self, seen: dict[str, str] | None = None) -> list[str]:
         """How the files differ from those that the recorded job read and left."""
         record = read_record(self.folder)
-        saved = (record or {}).get(MADE_FROM)
+        saved_entry = (record or {}).get(MADE_FROM)
         # An earlier version did not record the files.
-        differences = changes(saved, self.made_from(seen)) if saved else []
+        differences = changes(saved_entry, self.made_from(seen)) if saved_entry else []
         if record is not None and not files.exists(self.result):
             differences.append(f"{self.result} is gone")
         return differences + self._changes_of_task(seen)
 
-    def used_another(self, need: "Job", made_from: Mapping[str, Any]) -> bool:
+    def read_other_files(self, need: "Job", made_from: Mapping[str, Any]) -> bool:
         """Whether the recorded job read other files in the folder of `need` than those
         of `made_from`. Where that folder was moved, nobody can tell."""
-        saved = (read_record(self.folder) or {}).get(MADE_FROM)
-        saved = saved.get("files") if isinstance(saved, dict) else None
-        if not isinstance(saved, dict):
+        entry = (read_record(self.folder) or {}).get(MADE_FROM)
+        saved_files = entry.get("files") if isinstance(entry, dict) else None
+        if not isinstance(saved_files, dict):
             return False
         folder = f"{need.folder}/"
-        before, now = (
+        old_hashes, new_hashes = (
             {name: of for name, of in hashes.items() if name.startswith(folder)}
-            for hashes in (saved, made_from["files"])
+            for hashes in (saved_files, made_from["files"])
         )
-        return bool(before) and before != now
+        return bool(old_hashes) and old_hashes != new_hashes
 
     def _changes_of_task(self, seen):
         if self.kind != FINETUNING or not files.exists(self.result):
             return []
         results = files.read_json(self.result)
-        saved = results.get(MADE_FROM) if isinstance(results, dict) else {}
-        if saved is None:
+        entry = results.get(MADE_FROM) if isinstance(results, dict) else {}
+        if entry is None:
             return []
-        if not isinstance(saved, dict) or not isinstance(saved.get("files"), dict):
-            return changes(saved, {})
+        if not isinstance(entry, dict) or not isinstance(entry.get("files"), dict):
+            return changes(entry, {})
         data_dir = self.values("data_dir")[0]
         paths = [
-            files.path_below(data_dir, name, self.result) for name in saved["files"]
+            files.path_below(data_dir, name, self.result) for name in entry["files"]
         ]
-        now = {"files": hash_files(paths, data_dir, seen)}
-        return changes({"files": saved["files"]}, now)
+        new_entry = {"files": hash_files(paths, data_dir, seen)}
+        return changes({"files": entry["files"]}, new_entry)
 
     def values(self, flag: str) -> list[str]:
         """The values of a flag in the arguments."""
@@ -309,12 +309,12 @@ class Job(NamedTuple):
         for parent, task in zip(
             self.values("data_dir"), self.values("task"), strict=False
         ):
-            listed = sorted(
+            lines = sorted(
                 f"{split} {language} {path}"
                 for split in SPLITS
                 for language, path in TASKS[task].find_files(parent, split).items()
             )
-            text = "\n".join(listed)
+            text = "\n".join(lines)
             hashes[f"the list of {task} files in {parent}"] = files.fingerprint(text)
         return {"files": hashes}
 
@@ -333,12 +333,12 @@ class Job(NamedTuple):
             pattern = run_folder.RUN.format("*", "*")
             folders += gfile.glob(f"{self.folder}/", pattern)
             names = ("training", "mesh")
-        trained = [
+        entries = [
             entry
             for folder in folders
             for entry in run_folder.trained_settings(folder, _saved_step(folder))
         ]
-        if not trained:
+        if not entries:
             return []
         settings = run_folder.resumable_settings(self.config(), names)
         if self.kind == FINETUNING:
@@ -347,7 +347,7 @@ class Job(NamedTuple):
         return list(
             dict.fromkeys(
                 f"{name} = {value!r}"
-                for entry in trained
+                for entry in entries
                 for name, value in entry["settings"].items()
                 if (
                     name in settings.keys() - _LAYOUT
@@ -359,8 +359,8 @@ class Job(NamedTuple):
             )
         )
 
-    def makes_anew(self) -> bool:
-        """Whether the job, if it runs, leaves something else than is in its folder."""
+    def changes_result(self) -> bool:
+        """Whether the job, if it runs, leaves another result than is in its folder."""
         if self.kind != PRETRAINING:
             return not self.has_settings()
         return _saved_step(self.folder) < self.config().schedule.train_steps
@@ -383,8 +383,8 @@ class Job(NamedTuple):
 
     def has_settings(self) -> bool:
         """Whether a command with these settings succeeded here, with any paths."""
-        saved = self._saved_arguments()
-        return saved is not None and _settings(saved) == _settings(self.arguments)
+        words = self._saved_arguments()
+        return words is not None and _settings(words) == _settings(self.arguments)
 
     def move_outdated(self) -> str | None:
         """Renames the folder, if any, to FOLDER.replaced.N; returns the new name."""
@@ -392,9 +392,9 @@ class Job(NamedTuple):
             return None
         numbers = itertools.count(1)
         names = (f"{self.folder}.replaced.{number}" for number in numbers)
-        aside = next(name for name in names if not files.exists(name))
-        gfile.rename(self.folder, aside)
-        return aside
+        new_name = next(name for name in names if not files.exists(name))
+        gfile.rename(self.folder, new_name)
+        return new_name
 
     def _saved_arguments(self):
         """None if no job is recorded here."""
@@ -432,9 +432,9 @@ def check_jobs(jobs: Sequence[Job]) -> None:
     seen = set()
     for job in jobs:
         names, params = job.values("gin_file"), job.values("gin_param")
-        without_seed = (param for param in params if ".seed = " not in param)
+        other_params = (param for param in params if ".seed = " not in param)
         # The first argument names the task of a fine-tuning, or the analysis.
-        key = job.kind, job.arguments[0], *names, *without_seed
+        key = job.kind, job.arguments[0], *names, *other_params
         if key in seen:
             continue
         seen.add(key)
@@ -478,12 +478,12 @@ def read_record(folder: str) -> dict[str, Any] | None:
 
 
 def _settings(arguments):
-    return {word for word in _without_off(arguments) if word.startswith("--gin_")}
+    return {word for word in _active_words(arguments) if word.startswith("--gin_")}
 
 
-def _without_off(arguments):
-    """Without sizes of the model that are off, which another version may not know."""
-    return [word for word in arguments if word not in _OFF]
+def _active_words(arguments):
+    """The arguments but sizes that are off, which another version may not know."""
+    return [word for word in arguments if word not in _OFF_ARGUMENTS]
 
 
 class Inputs(NamedTuple):
@@ -506,11 +506,11 @@ class JobMaker:
         seed: int,
         params: Sequence[str] = (),
         room: str = "",
-        begins: Job | None = None,
+        source: Job | None = None,
     ) -> Job:
         """Pre-training of a row; `params` override the settings of the sweep.
 
-        room: CONTROL, or RATES with the rate. begins: the job whose run goes on here.
+        room: CONTROL, or RATES with the rate. source: the job whose run goes on here.
         """
         name = os.path.join(room, f"models/{row.name}/seed_{seed}")
         folder = os.path.join(self._folder, name)
@@ -528,13 +528,13 @@ class JobMaker:
             f"--records_dir={inputs.records_dir}",
             f"--vocabulary={inputs.vocabulary}",
             f"--model_dir={folder}",
-            *([f"--branch_from={begins.model_dir}"] if begins else []),
+            *([f"--branch_from={source.model_dir}"] if source else []),
         )
         reads = (inputs.records_dir, inputs.vocabulary)
-        if not begins:
+        if not source:
             return Job(PRETRAINING, name, folder, arguments, (), reads)
-        reads = (*reads, begins.model_dir)
-        return Job(PRETRAINING, name, folder, arguments, (begins.name,), reads)
+        reads = (*reads, source.model_dir)
+        return Job(PRETRAINING, name, folder, arguments, (source.name,), reads)
 
     def conversion(self, model: Job, change: str) -> Job:
         """A model whose embeddings are changed by `decoupled convert embeddings`."""
@@ -552,20 +552,20 @@ class JobMaker:
         return Job(CONVERT, name, folder, arguments, (model.name,), reads)
 
     def finetuning(
-        self, model: Job, row: Row, task: str, runs: int = 0, keep: int = 0
+        self, model: Job, row: Row, task: str, runs: int = 0, layers: int = 0
     ) -> Job:
-        """Fine-tuning of a pre-trained model, or of its first `keep` layers alone.
+        """Fine-tuning of a pre-trained model, or of its first `layers` layers alone.
 
-        `runs` and `keep` are 0 for the sweep's and the row's.
+        `runs` and `layers` are 0 for the sweep's and the row's.
         """
         *control, _, _, seed = model.name.split("/")
-        kept = [f"keep_{keep}"] if keep else []
-        room = LAYER_DROP if keep else "tasks"
-        name = "/".join([*control, room, task, row.name, *kept, seed])
+        parts = [f"keep_{layers}"] if layers else []
+        room = LAYER_DROP if layers else "tasks"
+        name = "/".join([*control, room, task, row.name, *parts, seed])
         folder = os.path.join(self._folder, name)
         params = (
             *self._sweep.finetuning,
-            f"FinetuningConfig.keep_layers = {keep or row.keep_layers}",
+            f"FinetuningConfig.keep_layers = {layers or row.keep_layers}",
             f"TrainingConfig.seed = {seed_of(model.name)}",
         )
         gin_file = _gin_file(self._sweep, task)

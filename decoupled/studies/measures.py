@@ -15,7 +15,7 @@ import numpy as np
 from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.studies import claims
-from decoupled.studies.items import Answered, read_items
+from decoupled.studies.items import ItemScores, read_items
 from decoupled.studies.jobs import ANALYSES, LAYER_DROP, RATES, Job, seed_of
 from decoupled.studies.jobs import CONTROL as CONTROL_ROOM
 from decoupled.studies.results import PRETRAINING, Number
@@ -32,14 +32,14 @@ from decoupled.studies.statistics import (
 from decoupled.studies.study_jobs import DROPPED_TASK, row_of_model
 
 LAYERS, GEOMETRY = "layers", "geometry"
-# Losses and correlations of items are kept in parts that half precision has.
+# Losses and correlations of items are rounded to this part of 1, for half precision.
 _PARTS = 64
 
 # Row -> component -> what its items got.
 Rows = Mapping[str, Mapping[str, Sums]]
 
 
-class Analysed(NamedTuple):
+class AnalysisResult(NamedTuple):
     """A finished analysis: its JSON, "MODELINDEX/key" -> values, its models' rows."""
 
     result: Mapping[str, Any]
@@ -63,8 +63,8 @@ class ResultReader:
         self.jobs = {job.name: job for job in jobs}
         self.seeds = sorted({seed_of(job.name) for job in jobs})
         self._tasks = tasks
-        self._analysed: dict[str, dict[int, Analysed]] = {}
-        self.tested = functools.cache(self._tested)
+        self._analyses: dict[str, dict[int, AnalysisResult]] = {}
+        self.items_of = functools.cache(self._items_of)
         for job in jobs:
             if job.name.startswith(f"{ANALYSES}/"):
                 self._read_analysis(job)
@@ -72,7 +72,7 @@ class ResultReader:
     def _read_analysis(self, job):
         stem = os.path.join(job.folder, job.arguments[0])
         result = files.read_json(f"{stem}.json")
-        by_seed = self._analysed.setdefault(job.name.split("/")[1], {})
+        by_seed = self._analyses.setdefault(job.name.split("/")[1], {})
         for other in by_seed.values():
             if _names_of_items(other.result) != _names_of_items(result):
                 raise UserError(
@@ -82,16 +82,16 @@ class ResultReader:
         path = f"{stem}.items.npz"
         values = files.read_arrays(path) if files.exists(path) else {}
         rows = [row for need in job.needs if (row := row_of_model(need))]
-        by_seed[seed_of(job.name)] = Analysed(result, values, rows, job.folder)
+        by_seed[seed_of(job.name)] = AnalysisResult(result, values, rows, job.folder)
 
-    def analysed(self, name: str, seed: int) -> Analysed | None:
+    def analysis(self, name: str, seed: int) -> AnalysisResult | None:
         """An analysis by the name of its folder, if it is complete."""
-        return self._analysed.get(name, {}).get(seed)
+        return self._analyses.get(name, {}).get(seed)
 
     def any_result(self, name: str) -> Mapping[str, Any]:
         """The JSON of an analysis, of any seed, for entries that depend on the data."""
-        finished = self._analysed.get(name, {}).values()
-        return next((analysed.result for analysed in finished), {})
+        finished = self._analyses.get(name, {}).values()
+        return next((analysis.result for analysis in finished), {})
 
     def models(self) -> Iterator[tuple[str, int, Job]]:
         """Yields row, seed and job of each pre-training, including controls."""
@@ -101,13 +101,13 @@ class ResultReader:
 
     def folder(self, name: str, row: str, seed: int) -> str:
         """The folder of a row's values; `name`: of an analysis, or of a task."""
-        if analysed := self.analysed(name, seed):
-            return analysed.folder
+        if analysis := self.analysis(name, seed):
+            return analysis.folder
         control = f"{CONTROL_ROOM}/" * row.startswith(CONTROL)
         job = f"{control}tasks/{name}/{row.removeprefix(CONTROL)}/seed_{seed}"
         return self.jobs[job].folder
 
-    def _tested(self, name: str, task: str) -> dict[str, Answered]:
+    def _items_of(self, name: str, task: str) -> dict[str, ItemScores]:
         """What a fine-tuned model got, by language; empty if its job is not complete.
 
         Items are sentences of a tagging task.
@@ -116,32 +116,32 @@ class ResultReader:
             return {}
         return read_items(self.jobs[name].folder, self._tasks[task])
 
-    def tuned(self, seed: int, task: str) -> Rows:
+    def task_rows(self, seed: int, task: str) -> Rows:
         """What all rows got in a task, including controls."""
         rows = {}
         for name in self.jobs:
             parts = name.split("/")
             if parts[-4:-2] == ["tasks", task] and seed_of(name) == seed:
                 row = CONTROL * (parts[0] == CONTROL_ROOM) + parts[-2]
-                if tested := self.tested(name, task):
-                    rows[row] = {key: each.sums for key, each in tested.items()}
+                if scores := self.items_of(name, task):
+                    rows[row] = {key: each.sums for key, each in scores.items()}
         return rows
 
-    def dropped(self, seed: int) -> Iterator[tuple[str, int, Mapping[str, Sums], str]]:
+    def drops(self, seed: int) -> Iterator[tuple[str, int, Mapping[str, Sums], str]]:
         """Row, layers kept, sums and folder of fine-tunings of the first layers."""
         for name, job in self.jobs.items():
             if name.startswith(f"{LAYER_DROP}/") and seed_of(name) == seed:
                 _, _, row, keep, _ = name.split("/")
-                tested = self.tested(name, DROPPED_TASK)
-                sums = {key: each.sums for key, each in tested.items()}
+                scores = self.items_of(name, DROPPED_TASK)
+                sums = {key: each.sums for key, each in scores.items()}
                 yield row, int(keep.removeprefix("keep_")), sums, job.folder
 
     def guess(self, task: str) -> float | None:
         """The trivial baseline of a task, in percent; None without its runs."""
         for name in self.jobs:
             if name.startswith(f"tasks/{task}/"):
-                tested = self.tested(name, task).values()
-                return float(np.mean([each.baseline for each in tested]))
+                scores = self.items_of(name, task).values()
+                return float(np.mean([each.baseline for each in scores]))
         return None
 
 
@@ -178,20 +178,20 @@ def read_measures(
     Raises:
       UserError: two models of a measure were tried on different items.
     """
-    measures, counted = {}, {}
+    measures, item_sums = {}, {}
     for key, source in SOURCES.items():
         by_seed = {seed: dict(source.read(reader, seed)) for seed in reader.seeds}
         for seed, rows in published.get(key, {}).items():
-            here = by_seed.setdefault(seed, {})
+            seed_rows = by_seed.setdefault(seed, {})
             for row, components in rows.items():
-                for other in here.values():
+                for other in seed_rows.values():
                     _check_items(f"{source.name}, row {row}", components, other)
-                here[row] = components
+                seed_rows[row] = components
         rows = list(dict.fromkeys(row for values in by_seed.values() for row in values))
         seeds = [s for s in by_seed if rows and set(by_seed[s]) == set(rows)]
         if not seeds:
             continue
-        counted[key] = {
+        item_sums[key] = {
             row: {
                 name: _stacked(f"{source.name}, row {row}", first.of, sums)
                 for name, first in by_seed[seeds[0]][row].items()
@@ -200,17 +200,17 @@ def read_measures(
             for row in rows
         }
         baseline = source.baseline(reader)
-        values = values_of(counted[key], source.transform)
+        values = values_of(item_sums[key], source.transform)
         measures[key] = Measured(
             source.name, source.unit, seeds, values, baseline, source.better
         )
-    return measures, counted
+    return measures, item_sums
 
 
-def _check_items(where, published, here):
-    of = {name: sums.of for name, sums in here.items()}
-    if published.keys() != of.keys() or not all(
-        np.array_equal(sums.of, of[name]) for name, sums in published.items()
+def _check_items(where, components, other):
+    totals = {name: sums.of for name, sums in other.items()}
+    if components.keys() != totals.keys() or not all(
+        np.array_equal(sums.of, totals[name]) for name, sums in components.items()
     ):
         raise UserError(
             f"--measured: {where}: was tried on other items than the rows here; use "
@@ -241,7 +241,7 @@ def numbers_of(
 ) -> Iterator[Number]:
     """The mean of every measure by row and seed, scores by layer, and exploratory
     statistics of embeddings and logits."""
-    here = {row for row, _, _ in reader.models()}
+    own_rows = {row for row, _, _ in reader.models()}
     for row, seed, job in reader.models():
         total = files.read_json(job.result)["all"]
         for name, value in (
@@ -250,27 +250,27 @@ def numbers_of(
         ):
             yield Number(row, PRETRAINING, name, seed, value, job.folder)
     for key, measured in measures.items():
-        for row in filter(here.__contains__, measured.values):
+        for row in filter(own_rows.__contains__, measured.values):
             for name, values in measured.values[row].items():
                 for seed, value in zip(measured.seeds, values.mean(1), strict=True):
                     folder = reader.folder(SOURCES[key].folder, row, seed)
                     yield Number(row, key, name, seed, float(value), folder)
     for seed in reader.seeds:
-        if analysed := reader.analysed("neighbours", seed):
-            for row, hits in analysed.arrays("hits").items():
+        if analysis := reader.analysis("neighbours", seed):
+            for row, hits in analysis.arrays("hits").items():
                 for layer, values in enumerate(hits):
                     value, name = 100 * float(values.mean()), f"layer {layer}"
-                    yield Number(row, LAYERS, name, seed, value, analysed.folder)
+                    yield Number(row, LAYERS, name, seed, value, analysis.folder)
         # The scores with all layers are those of the task.
-        for row, kept, sums, folder in reader.dropped(seed):
+        for row, layers, sums, folder in reader.drops(seed):
             shares = [each.got.sum() / each.of.sum() for each in sums.values()]
-            name, value = f"layers 1 to {kept}", 100 * float(np.mean(shares))
+            name, value = f"layers 1 to {layers}", 100 * float(np.mean(shares))
             yield Number(row, LAYER_DROP, name, seed, value, folder)
-        if analysed := reader.analysed("masked_lm", seed):
-            models = analysed.result["models"]
-            for row, model in zip(analysed.rows, models, strict=True):
+        if analysis := reader.analysis("masked_lm", seed):
+            models = analysis.result["models"]
+            for row, model in zip(analysis.rows, models, strict=True):
                 for name, value in _ranks(model):
-                    yield Number(row, GEOMETRY, name, seed, value, analysed.folder)
+                    yield Number(row, GEOMETRY, name, seed, value, analysis.folder)
 
 
 def tried_rates(jobs: Iterable[Job]) -> Iterator[Number]:
@@ -299,7 +299,7 @@ def unigram_entropy(reader: ResultReader) -> dict[str, float]:
 
 def _retrieval(reader, seed):
     """Retrieval in the layer of each model that is best on dev sentences."""
-    dev, test = (reader.analysed(n, seed) for n in ("neighbours_dev", "neighbours"))
+    dev, test = (reader.analysis(n, seed) for n in ("neighbours_dev", "neighbours"))
     if not dev or not test:
         return {}
     layers = {row: best_layer(hits) for row, hits in dev.arrays("hits").items()}
@@ -323,10 +323,10 @@ def _over_directions(hits):
 
 def _layers(reader, seed):
     """All layers above the input embedding, of models that have several."""
-    analysed = reader.analysed("neighbours", seed)
+    analysis = reader.analysis("neighbours", seed)
     return {
         row: {"last layer": _over_directions(hits[1:])}
-        for row, hits in (analysed.arrays("hits") if analysed else {}).items()
+        for row, hits in (analysis.arrays("hits") if analysis else {}).items()
         if len(hits) > 2
     }
 
@@ -335,11 +335,11 @@ def _masked_lm(key):
     """A component for each language; items are held-out sequences."""
 
     def read(reader, seed):
-        analysed = reader.analysed("masked_lm", seed)
-        if not analysed:
+        analysis = reader.analysis("masked_lm", seed)
+        if not analysis:
             return {}
-        languages = np.array([language for language, _ in analysed.result["items"]])
-        counts = analysed.arrays("predictions")
+        languages = np.array([language for language, _ in analysis.result["items"]])
+        counts = analysis.arrays("predictions")
         return {
             row: {
                 str(name): Sums(
@@ -348,7 +348,7 @@ def _masked_lm(key):
                 )
                 for name in np.unique(languages)
             }
-            for row, values in analysed.arrays(key).items()
+            for row, values in analysis.arrays(key).items()
         }
 
     return read
@@ -358,12 +358,12 @@ def _probes(task):
     """Items are sentences, with a value for all of their targets."""
 
     def read(reader, seed):
-        analysed = reader.analysed("probing", seed)
-        if not analysed or task not in analysed.result["tasks"]:
+        analysis = reader.analysis("probing", seed)
+        if not analysis or task not in analysis.result["tasks"]:
             return {}
-        names = [name for name, _ in analysed.result["tasks"][task]["items"]]
+        names = [name for name, _ in analysis.result["tasks"][task]["items"]]
         _, sentences = np.unique(names, return_inverse=True)
-        return _by_group(task, sentences, analysed.arrays(task))
+        return _by_group(task, sentences, analysis.arrays(task))
 
     return read
 
@@ -382,11 +382,11 @@ def _similarity(reader, seed):
 
     A set in which a model has no correlation leaves the model out.
     """
-    analysed, rows = reader.analysed("word_similarity", seed), {}
-    if not analysed:
+    analysis, rows = reader.analysis("word_similarity", seed), {}
+    if not analysis:
         return rows
     for index, (row, model) in enumerate(
-        zip(analysed.rows, analysed.result["models"], strict=True)
+        zip(analysis.rows, analysis.result["models"], strict=True)
     ):
         entries = [
             entry
@@ -398,8 +398,8 @@ def _similarity(reader, seed):
             for entry in entries:
                 name = entry["set"]
                 pairs = spearman_items(
-                    analysed.values[f"{index}/human/{name}"],
-                    analysed.values[f"{index}/{entry['embedding']}/{name}"],
+                    analysis.values[f"{index}/human/{name}"],
+                    analysis.values[f"{index}/{entry['embedding']}/{name}"],
                 )
                 got = np.rint(_PARTS * pairs) / _PARTS
                 rows[row][name] = Sums(got, np.ones(len(got)))
@@ -408,16 +408,16 @@ def _similarity(reader, seed):
 
 def _drop(reader, seed):
     """The tags that are right with all layers minus those without the last one."""
-    whole, fewer = reader.tuned(seed, DROPPED_TASK), {}
-    for row, kept, sums, _ in reader.dropped(seed):
-        if row in whole and kept > fewer.get(row, (0,))[0]:
-            fewer[row] = kept, sums
+    full_rows, shortened_rows = reader.task_rows(seed, DROPPED_TASK), {}
+    for row, layers, sums, _ in reader.drops(seed):
+        if row in full_rows and layers > shortened_rows.get(row, (0,))[0]:
+            shortened_rows[row] = layers, sums
     return {
         row: {
-            name: Sums(whole[row][name].got - less.got, less.of)
-            for name, less in sums.items()
+            name: Sums(full_rows[row][name].got - part.got, part.of)
+            for name, part in sums.items()
         }
-        for row, (_, sums) in fewer.items()
+        for row, (_, sums) in shortened_rows.items()
     }
 
 
@@ -433,7 +433,7 @@ def _entropy(reader):
 
 def _task_source(name, task):
     def read(reader, seed):
-        return reader.tuned(seed, task)
+        return reader.task_rows(seed, task)
 
     return Source(name, POINTS, task, read, baseline=lambda reader: reader.guess(task))
 

@@ -17,17 +17,17 @@ class Page:
     """A page that is built from top to bottom, then written.
 
     Args:
-      beside: the folder of pictures and other files, relative to the page; "" is
+      subfolder: the folder of pictures and other files, relative to the page; "" is
         the page's own folder.
       formats: of the pictures that are kept.
     """
 
     def __init__(
-        self, path: str, beside: str = "", formats: Sequence[str] = plots.FORMATS
+        self, path: str, subfolder: str = "", formats: Sequence[str] = plots.FORMATS
     ):
         self.path = path
-        self.folder = files.make_folder(os.path.join(os.path.dirname(path), beside))
-        self._beside = beside
+        self.folder = files.make_folder(os.path.join(os.path.dirname(path), subfolder))
+        self._subfolder = subfolder
         self._formats = tuple(formats)
         self._blocks: list[str] = []
 
@@ -54,18 +54,18 @@ class Page:
 
     def picture(self, name: str, picture: Picture) -> None:
         """Draws the picture beside the page; nothing without matplotlib."""
-        drawn = draw(picture, os.path.join(self.folder, name))
-        for path in drawn:
+        paths = draw(picture, os.path.join(self.folder, name))
+        for path in paths:
             if not path.endswith(self._formats):
                 gfile.remove(path)
-        if drawn:
-            title = f"{name}.png" if not self._beside else name
-            link = self.beside(f"{name}.png")
+        if paths:
+            title = f"{name}.png" if not self._subfolder else name
+            link = self.link_to(f"{name}.png")
             self._blocks.append(f"![{title}]({link})")
 
-    def beside(self, name: str) -> str:
+    def link_to(self, name: str) -> str:
         """The link to a file in the folder of pictures."""
-        return os.path.join(self._beside, name)
+        return os.path.join(self._subfolder, name)
 
     def write(self) -> None:
         """Writes the page, atomically."""

@@ -3,14 +3,14 @@
 Python's fork server imports this module (`decoupled.studies.runner`), which imports
 TensorFlow and the package's larger modules. Elsewhere it does nothing.
 
-A fork is safe here, although a running TensorFlow does not survive one. The reason it
-does not survive are its threads and the locks that they hold. These start with the
-first session, eager operation or dataset, but not when TensorFlow is imported (observed
-with 2.15 and 2.21). OpenBLAS, which NumPy and SciPy use, starts threads when it is
-loaded. It ends them before each fork by its own handler, and parent and child start
-them again when they multiply. So this process is forked once without a job, and its
-threads are counted. If one is left, jobs start Python anew (`CAN_FORK`). They also do
-so where there is a GPU: the import may initialize CUDA, which no fork can use.
+A running TensorFlow does not survive a fork, because of its threads and the locks that
+they hold. A fork is safe here: these threads start with the first session, eager
+operation or dataset, but not when TensorFlow is imported (observed with 2.15 and 2.21).
+OpenBLAS, which NumPy and SciPy use, starts threads when it is loaded. It ends them
+before each fork by its own handler, and parent and child start them again when they
+multiply. So this process is forked once without a job, and its threads are counted. If
+one is left, jobs start Python anew (`CAN_FORK`). They also do so where there is a GPU:
+the import may initialize CUDA, which no fork can use.
 """
 
 import contextlib
@@ -70,9 +70,9 @@ def _is_single_thread():
     if not child:
         os._exit(0)
     os.waitpid(child, 0)
-    end = time.monotonic() + _SECONDS_TO_END
+    deadline = time.monotonic() + _SECONDS_TO_END
     while len(os.listdir(_THREADS)) > 1:
-        if time.monotonic() > end:
+        if time.monotonic() > deadline:
             return False
         time.sleep(0.01)
     return True

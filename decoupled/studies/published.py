@@ -138,9 +138,9 @@ def printed(row: str, name: str) -> str:
 
     If the paper has only another set of examples, its name is appended: "79.8 (mnli)".
     """
-    scores, other = SCORES.get(row, {}), _RELATIVES.get(name)
-    marked = f" ({other})" if name not in scores and other in scores else ""
-    return _joined(scores.get(other if marked else name, ())) + marked
+    scores, relative = SCORES.get(row, {}), _RELATIVES.get(name)
+    mark = f" ({relative})" if name not in scores and relative in scores else ""
+    return _joined(scores.get(relative if mark else name, ())) + mark
 
 
 def printed_on_test() -> dict[str, dict[str, str]]:

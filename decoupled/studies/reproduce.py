@@ -19,15 +19,15 @@ from decoupled.studies.data import (
     choose_languages,
     describe_text,
     find_folders,
-    left_out,
     make_data,
+    omissions,
 )
 from decoupled.studies.jobs import check_jobs, finetuning_settings
 from decoupled.studies.runner import JobRunner, show_failures
-from decoupled.studies.study_jobs import StudyJobs, sized, times_steps, train_steps
+from decoupled.studies.study_jobs import StudyJobs, sized, step_factor, train_steps
 
 if TYPE_CHECKING:
-    from decoupled.studies.study import Published
+    from decoupled.studies.study import EarlierStudy
 
 GIN_FILES = ["sweeps/reproduce.gin"]
 DESCRIPTION = "reproduction.json"
@@ -52,8 +52,8 @@ class Options(NamedTuple):
 
     def folders(self, text: Sequence[str] = ()) -> Folders:
         """The folders of the data; see `find_folders`."""
-        times = times_steps(self.size)
-        runs = "runs" if times == 1 else f"runs_{times:g}"
+        factor = step_factor(self.size)
+        runs = "runs" if factor == 1 else f"runs_{factor:g}"
         return find_folders(self.work_dir, self.data_dir, runs, text)
 
     def parallel(self) -> int:
@@ -79,7 +79,7 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
     if options.rates and not jobs:
         raise UserError("--rates: StudyConfig.tried_rates has no rate to try")
     plots.can_draw()
-    for sentence in left_out(
+    for sentence in omissions(
         folders, options.languages, maker.pieces, root.sweep.tasks
     ):
         console.say(sentence)
@@ -101,37 +101,37 @@ def write(options: Options, arguments: Sequence[str]) -> None:
     """
     root = configure(options)
     folders = options.folders(root.study.text)
-    maker, published = plan(root, folders, options.measured)
+    maker, earlier_study = plan(root, folders, options.measured)
     # Imported here: they load TensorFlow, which this process needs only at the end.
     from decoupled.studies.study import load, read_study, save
     from decoupled.studies.study_page import write_page
 
     facts = {
-        "command": shown_command(arguments),
+        "command": document_command(arguments),
         **facts_of(maker),
         "machine": machine(),
         "seconds": sum(filter(None, seconds_of_steps(folders.work_dir).values())),
-        "left_out": left_out(
+        "left_out": omissions(
             folders, options.languages, maker.pieces, root.sweep.tasks
         ),
     }
-    study, counted, curves = read_study(maker, facts, published)
+    study, item_sums, curves = read_study(maker, facts, earlier_study)
     if not study.numbers:
         raise UserError(
             f"{folders.work_dir}: no job of this study is complete, as where a folder "
             f"was moved or named in other words; {options.document} stays as it is"
         )
-    beside = files.make_folder(os.path.splitext(options.document)[0])
-    save(study, counted, beside)
+    folder = files.make_folder(os.path.splitext(options.document)[0])
+    save(study, item_sums, folder)
     # From the files, so that the page never has more than these.
-    judged = write_page(options.document, load(beside), curves)
+    verdicts = write_page(options.document, load(folder), curves)
     console.say("")
     console.table(
         "Verdicts",
         ["", "claim", "verdict", "not measured"],
         [
             [*claim.title(), claim.verdict, ", ".join(claim.missing())]
-            for claim in judged
+            for claim in verdicts
         ],
     )
     console.say(f"document: {options.document}")
@@ -195,9 +195,9 @@ def facts_of(maker: StudyJobs) -> dict[str, Any]:
 
 
 def plan(
-    root: configs.ReproductionRoot, folders: Folders, measured: str | None = None
-) -> tuple[StudyJobs, "Published | None"]:
-    """The maker of all jobs, and the earlier study of the folder `measured`.
+    root: configs.ReproductionRoot, folders: Folders, measured_folder: str | None = None
+) -> tuple[StudyJobs, "EarlierStudy | None"]:
+    """The maker of all jobs, and the earlier study of `measured_folder`.
 
     Raises:
       UserError: the data do not exist, a job would refuse a setting, or as
@@ -211,15 +211,15 @@ def plan(
     dtype = activation_dtype(folders.work_dir)
     maker = StudyJobs(root, folders, dtype)
     check_jobs([*maker.all(), *maker.rates()])
-    if not measured:
+    if not measured_folder:
         return maker, None
     # Imported here: it loads TensorFlow.
     from decoupled.studies.study import check_published, read_published
 
     rows = {row.name: row for row in maker.rows}
-    published = read_published(measured, rows)
-    check_published(published, facts_of(maker))
-    return StudyJobs(root, folders, dtype, published.study.rows), published
+    earlier_study = read_published(measured_folder, rows)
+    check_published(earlier_study, facts_of(maker))
+    return StudyJobs(root, folders, dtype, earlier_study.study.rows), earlier_study
 
 
 def activation_dtype(work_dir: str) -> str:
@@ -231,13 +231,13 @@ def activation_dtype(work_dir: str) -> str:
     """
     path = os.path.join(work_dir, DESCRIPTION)
     if not files.exists(path):
-        fast = processor().multiplies_bfloat16()
-        content = {"activation_dtype": "bfloat16" if fast else "float32"}
+        has_bfloat16 = processor().multiplies_bfloat16()
+        content = {"activation_dtype": "bfloat16" if has_bfloat16 else "float32"}
         files.write_json(path, content)
     return files.read_json(path)["activation_dtype"]
 
 
-def shown_command(arguments: Sequence[str]) -> str:
+def document_command(arguments: Sequence[str]) -> str:
     """The command line of the study, as the document shows it.
 
     Without the folders of this machine, and without flags of the document itself.

@@ -72,9 +72,9 @@ class SweepResults(NamedTuple):
         """The metrics whose mean is a model's score of a task of fine-tuning."""
         if task in official.TASKS:
             return official.TASKS[task].headline
-        of_task = [n for n in self.numbers if n.task == task]
-        of_row = [n for n in of_task if n.row == row] or of_task
-        return tuple(dict.fromkeys(n.metric for n in of_row))
+        task_numbers = [n for n in self.numbers if n.task == task]
+        row_numbers = [n for n in task_numbers if n.row == row] or task_numbers
+        return tuple(dict.fromkeys(n.metric for n in row_numbers))
 
     def score(self, row: str, task: str) -> dict[int, float]:
         """The mean of a task's metrics; exact match and F1 count half each."""
@@ -147,24 +147,24 @@ def read_description(sweep_dir: str) -> dict[str, Any]:
     path = os.path.join(sweep_dir, DESCRIPTION)
     if not files.exists(path):
         raise UserError(f"{sweep_dir}: no {DESCRIPTION}; is it a folder of a sweep?")
-    described = files.read_json(path)
+    description = files.read_json(path)
     try:
-        rows = [row["name"] for row in described["rows"]]
-        seeds = [f"seed_{seed}" for seed in described["seeds"]]
-        for name in (*rows, *seeds, *described["tasks"]):
+        rows = [row["name"] for row in description["rows"]]
+        seeds = [f"seed_{seed}" for seed in description["seeds"]]
+        for name in (*rows, *seeds, *description["tasks"]):
             files.path_below(sweep_dir, name, path)
-        if type(described["title"]) is not str:
+        if type(description["title"]) is not str:
             raise TypeError("its title is no text")
-        for row in described["rows"]:
+        for row in description["rows"]:
             read_row(row)
-        if type(described.get("outdated", {})) is not dict:
+        if type(description.get("outdated", {})) is not dict:
             raise TypeError("what is outdated is no object")
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{path}: not the description of a sweep ({files.reason(error)}); start "
             "the sweep again in another folder"
         ) from error
-    return described
+    return description
 
 
 def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
@@ -176,40 +176,40 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
     jobs: list[tuple[str, str | None]] = []
     sweeps = [(folder, read_description(folder)) for folder in sweep_dirs]
     _check_settings(sweeps)
-    for folder, described in sweeps:
-        tasks |= dict.fromkeys(described["tasks"])
-        for entry in described["rows"]:
+    for folder, description in sweeps:
+        tasks |= dict.fromkeys(description["tasks"])
+        for entry in description["rows"]:
             row = read_row(entry)
             if rows.setdefault(row.name, row) != row:
                 raise UserError(
                     f"{folder}: {row.name} has other sizes than in another sweep; "
                     "report them apart"
                 )
-            runs = _runs(folder, described, row.name)
+            runs = _runs(folder, description, row.name)
             jobs += ((task, run) for (task, _), run in runs.items())
             seen = by_row.setdefault(row.name, {})
             for number in _numbers(row.name, runs, scored_in):
-                before = seen.setdefault(number[:3], {}).setdefault(number.seed, number)
-                if before is not number:
+                other = seen.setdefault(number[:3], {}).setdefault(number.seed, number)
+                if other is not number:
                     raise UserError(
                         f"{number.folder}: seed {number.seed} of {row.name} is in "
-                        f"{before.folder}, too; report them apart"
+                        f"{other.folder}, too; report them apart"
                     )
     numbers = [
         number
-        for seen in by_row.values()
-        for by_seed in seen.values()
+        for by_metric in by_row.values()
+        for by_seed in by_metric.values()
         for number in by_seed.values()
     ]
-    scored = {task: scores for task, (scores, _) in scored_in.items()}
+    scores_of_task = {task: scores for task, (scores, _) in scored_in.items()}
     complete = [task for task, run in jobs if run]
     return SweepResults(
         sweeps[0][1]["title"],
         rows,
-        [task for task in tasks if task in scored],
+        [task for task in tasks if task in scores_of_task],
         numbers,
-        scored,
-        [task for task in tasks if task in complete and task not in scored],
+        scores_of_task,
+        [task for task in tasks if task in complete and task not in scores_of_task],
         len(complete),
         len(jobs),
     )
@@ -217,27 +217,27 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
 
 def _check_settings(sweeps):
     """Refuses sweeps that trained with other settings than the first."""
-    first = None
-    for folder, described in sweeps:
+    reference = None
+    for folder, description in sweeps:
         # Earlier versions did not keep them.
-        settings = described.get("settings")
-        if settings and first and settings != first[1]:
+        settings = description.get("settings")
+        if settings and reference and settings != reference[1]:
             raise UserError(
-                f"{folder}: trained with other settings than {first[0]} "
+                f"{folder}: trained with other settings than {reference[0]} "
                 f"({DESCRIPTION}: settings); report them apart"
             )
-        first = first or (settings and (folder, settings))
+        reference = reference or (settings and (folder, settings))
 
 
-def _runs(folder, described, row):
+def _runs(folder, description, row):
     """Task and seed -> the folder of a complete run, or None; pre-training first."""
-    seeds, tasks = described["seeds"], described["tasks"]
+    seeds, tasks = description["seeds"], description["tasks"]
     pairs = [(PRETRAINING, seed) for seed in seeds]
     pairs += [(task, seed) for seed in seeds for task in tasks]
-    return {pair: _complete_run(folder, described, row, *pair) for pair in pairs}
+    return {pair: _complete_run(folder, description, row, *pair) for pair in pairs}
 
 
-def _complete_run(folder, described, row, task, seed):
+def _complete_run(folder, description, row, task, seed):
     """The folder of a run that is complete for the sweep's last command, or None."""
     is_pretraining = task == PRETRAINING
     place = "models" if is_pretraining else f"tasks/{task}"
@@ -248,7 +248,7 @@ def _complete_run(folder, described, row, task, seed):
     if record is None or not files.exists(os.path.join(run, result)):
         return None
     # Earlier versions did not note what is outdated.
-    outdated = described.get("outdated", {})
+    outdated = description.get("outdated", {})
     return None if outdated.get(name) == record else run
 
 
@@ -259,8 +259,8 @@ def _numbers(row, runs, scored_in):
         if run is None:
             continue
         is_pretraining = task == PRETRAINING
-        of_run = _masked_lm(run) if is_pretraining else _means(run, task, scored_in)
-        for metric, value in of_run.items():
+        values = _masked_lm(run) if is_pretraining else _means(run, task, scored_in)
+        for metric, value in values.items():
             yield Number(row, task, metric, seed, value, run)
 
 
@@ -285,11 +285,11 @@ def _means(run, task, scored_in):
     if not languages:
         return {}
     scores = f"{split} scores of {', '.join(sorted(languages))}"
-    known, first = scored_in.setdefault(task, (scores, run))
-    if known != scores:
+    known_scores, first_run = scored_in.setdefault(task, (scores, run))
+    if known_scores != scores:
         raise UserError(
-            f"{run}: has {scores}, and {first} has {known}; their means cannot be "
-            "compared"
+            f"{run}: has {scores}, and {first_run} has {known_scores}; their means "
+            "cannot be compared"
         )
     return {
         name: statistics.fmean(values[name] for values in languages.values())

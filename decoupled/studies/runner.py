@@ -73,8 +73,8 @@ def _refusal(job: Job) -> Failure | None:
         return Failure(job.name, str(error), "")
     if not conflicts:
         return None
-    why = f"{job.folder} has a model trained with {', '.join(conflicts)}"
-    return Failure(job.name, why, "remove it to train anew")
+    reason = f"{job.folder} has a model trained with {', '.join(conflicts)}"
+    return Failure(job.name, reason, "remove it to train anew")
 
 
 class JobRunner:
@@ -100,11 +100,11 @@ class JobRunner:
         self._cores = shares_of_cores(parallel) or [None] * parallel
         # What the running jobs read.
         self._made_from: dict[str, dict[str, Any]] = {}
-        # The record and the starts that their folders had before.
+        # The record and the files of starts that their folders had before.
         self._history: dict[str, tuple[dict[str, Any] | None, list[str]]] = {}
         self._seconds: dict[str, list[float]] = {}
-        # Jobs that leave something else than was in their folders, as for more steps.
-        self._anew: set[str] = set()
+        # Jobs that leave another result than was in their folders, as for more steps.
+        self._changed_jobs: set[str] = set()
         # The name of the signal that ends the sweep.
         self._signal = ""
 
@@ -131,8 +131,8 @@ class JobRunner:
                 failures[job.name] = failure
             else:
                 waiting.append(job)
-                if job.makes_anew():
-                    self._anew.add(job.name)
+                if job.changes_result():
+                    self._changed_jobs.add(job.name)
                 if changed := job.changes(seen):
                     console.say(f"{job.name}: run again: {in_words(changed)}")
         if complete:
@@ -149,16 +149,16 @@ class JobRunner:
         return list(failures.values())
 
     def _start(self, waiting, complete, failures):
-        left = []
+        todo = []
         for job in waiting:
-            lost = [name for name in job.needs if name in failures]
-            if lost:
-                failures[job.name] = Failure(job.name, f"needs {lost[0]}", "")
+            failed_needs = [name for name in job.needs if name in failures]
+            if failed_needs:
+                failures[job.name] = Failure(job.name, f"needs {failed_needs[0]}", "")
             elif len(self._running) < self._parallel and complete.issuperset(job.needs):
                 self._launch(job)
             else:
-                left.append(job)
-        return left
+                todo.append(job)
+        return todo
 
     def _launch(self, job):
         made_from = self._made_from[job.name] = job.made_from()
@@ -173,8 +173,8 @@ class JobRunner:
             # Otherwise a report would combine this job's files with the old record.
             gfile.remove(os.path.join(job.folder, RECORD))
         console.say(f"start {job.name}")
-        taken = {place for _, _, place in self._running.values()}
-        place = next(n for n in range(self._parallel) if n not in taken)
+        taken_places = {place for _, _, place in self._running.values()}
+        place = next(n for n in range(self._parallel) if n not in taken_places)
         command = self._command and self._command(job)
         process = start_job(job, self._cores[place], command)
         self._running[job.name] = (process, time.monotonic(), place)
@@ -186,20 +186,20 @@ class JobRunner:
         """
         needs = [need for need in self._jobs if need.name in job.needs]
         for need in needs:
-            if need.name in self._anew or job.used_another(need, made_from):
-                if aside := job.move_outdated():
-                    console.say(f"{job.name}: {need.name} is new; moved to {aside}")
-                self._anew.add(job.name)
+            if need.name in self._changed_jobs or job.read_other_files(need, made_from):
+                if new_name := job.move_outdated():
+                    console.say(f"{job.name}: {need.name} is new; moved to {new_name}")
+                self._changed_jobs.add(job.name)
                 return
 
     def _collect(self, complete, failures, waiting):
         jobs = {job.name: job for job in self._jobs}
-        for name, (process, started, _) in list(self._running.items()):
+        for name, (process, start, _) in list(self._running.items()):
             code = process.poll()
             if code is None:
                 continue
             del self._running[name]
-            job, seconds = jobs[name], time.monotonic() - started
+            job, seconds = jobs[name], time.monotonic() - start
             if self._signal:
                 continue
             if code == 0:
@@ -222,16 +222,17 @@ class JobRunner:
         return Failure(job.name, reason, _last_line(os.path.join(job.folder, LOG)))
 
     def _progress(self, job, seconds, complete, failures, waiting):
-        done = len(complete) + len(failures)
-        line = f"{done} of {len(self._jobs)}: {job.name} in {console.duration(seconds)}"
+        count = len(complete) + len(failures)
+        duration = console.duration(seconds)
+        line = f"{count} of {len(self._jobs)}: {job.name} in {duration}"
         jobs = {job.name: job for job in self._jobs}
-        left = [*waiting, *(jobs[name] for name in self._running)]
-        if not left:
+        todo = [*waiting, *(jobs[name] for name in self._running)]
+        if not todo:
             return line
-        every = [value for values in self._seconds.values() for value in values]
-        of_kinds = [self._seconds.get(job.kind, every) for job in left]
-        expected = sum(sum(values) / len(values) for values in of_kinds)
-        return f"{line}; about {console.duration(expected / self._parallel)} left"
+        times = [value for values in self._seconds.values() for value in values]
+        job_times = [self._seconds.get(job.kind, times) for job in todo]
+        total = sum(sum(values) / len(values) for values in job_times)
+        return f"{line}; about {console.duration(total / self._parallel)} left"
 
     def _end(self, number, _):
         self._signal = signal.Signals(number).name
@@ -300,8 +301,8 @@ def _run_forked(words: list[str], log: str, cores: set[int] | None) -> None:
     os.close(descriptor)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, preload.SIGNALS)
     if not preload.CAN_FORK:
-        new = command_line("decoupled", *words)
-        os.execv(new[0], new)
+        command = command_line("decoupled", *words)
+        os.execv(command[0], command)
     threading.Thread(target=_end_with_sweep, daemon=True).start()
     sys.argv[1:] = words
     # As `python -m decoupled` does: locks name the main module as their holder.

@@ -28,8 +28,8 @@ POWER = 0.8
 _DEVIATIONS = 3.0
 # A spread over seeds that is rounding error, relative to the values.
 _ROUNDING = 1e-12
-# An integral over errors has so many points, and leaves out so much of each tail.
-_INTEGRATED, _TAIL = 100, 1e-12
+# Points of an integral over errors, and the share of each tail that it leaves out.
+_INTEGRAL_POINTS, _TAIL = 100, 1e-12
 
 # Component -> values of its items.
 Components = Mapping[str, np.ndarray]
@@ -52,17 +52,17 @@ def ratios(sums: Sums) -> np.ndarray:
     Their mean over the items, the last axis, is p = sum(got) / sum(of), and their
     spread that of p (the delta method: Cochran 1977, Sampling Techniques, section 6.3).
     """
-    got, of = (np.asarray(each, np.float64) for each in sums)
+    got, of = (np.asarray(values, np.float64) for values in sums)
     share = got.sum(axis=-1, keepdims=True) / of.sum(axis=-1, keepdims=True)
     return share + (got - share * of) / of.mean(axis=-1, keepdims=True)
 
 
 def logits(sums: Sums) -> np.ndarray:
     """Pseudo-values of the logit of a mean share, by the delta method."""
-    # A share of 0 or 1 has no logit: p is kept half an item away from both.
+    # A share of 0 or 1 has no logit, so p stays half an item away from both.
     values = ratios(sums)
-    mean, nearest = values.mean(axis=-1, keepdims=True), 0.5 / values.shape[-1]
-    share = np.clip(mean, nearest, 1 - nearest)
+    mean, bound = values.mean(axis=-1, keepdims=True), 0.5 / values.shape[-1]
+    share = np.clip(mean, bound, 1 - bound)
     return np.log(share / (1 - share)) + (values - mean) / (share * (1 - share))
 
 
@@ -71,18 +71,18 @@ def spearman_items(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
     Their mean is about the correlation, and their spread that of it.
     """
-    without = np.ones([2, len(first), len(first)])
-    for ranks, values in zip(without, (first, second), strict=True):
-        above = np.sign(values[None, :] - values[:, None])
+    rank_tables = np.ones([2, len(first), len(first)])
+    for ranks, values in zip(rank_tables, (first, second), strict=True):
+        signs = np.sign(values[None, :] - values[:, None])
         # Row i has the ranks of the others where i is left out.
-        ranks[:] = stats.rankdata(values) - (above + 1) / 2
-    others = ~np.eye(len(first), dtype=bool)
-    counts = others.sum(axis=1, keepdims=True)
+        ranks[:] = stats.rankdata(values) - (signs + 1) / 2
+    is_other = ~np.eye(len(first), dtype=bool)
+    counts = is_other.sum(axis=1, keepdims=True)
     left, right = (
-        ranks - (ranks * others).sum(axis=1, keepdims=True) / counts
-        for ranks in without
+        ranks - (ranks * is_other).sum(axis=1, keepdims=True) / counts
+        for ranks in rank_tables
     )
-    sums = [(a * b * others).sum(axis=1) for a, b in
+    sums = [(a * b * is_other).sum(axis=1) for a, b in
             ((left, right), (left, left), (right, right))]  # fmt: skip
     rho = stats.spearmanr(first, second).statistic
     return len(first) * rho - (len(first) - 1) * sums[0] / np.sqrt(sums[1] * sums[2])
@@ -135,15 +135,15 @@ class Measured:
         shapes = {name: values.shape for name, values in rows[0].items()}
         for row, components in zip(weights, rows, strict=True):
             where = f"{self.name}, row {row}"
-            there = {name: values.shape for name, values in components.items()}
-            if there != shapes:
+            row_shapes = {name: values.shape for name, values in components.items()}
+            if row_shapes != shapes:
                 raise UserError(
-                    f"{where}: its components and items {there} are not those of the "
-                    f"other rows, {shapes}; run the analysis again for all rows"
+                    f"{where}: its components and items {row_shapes} are not those of "
+                    f"the other rows, {shapes}; run the analysis again for all rows"
                 )
             for name, values in components.items():
-                if not (good := np.isfinite(values).all(axis=1)).all():
-                    seed = self.seeds[int(np.argmin(good))]
+                if not (is_finite := np.isfinite(values).all(axis=1)).all():
+                    seed = self.seeds[int(np.argmin(is_finite))]
                     raise UserError(
                         f"{where}, seed {seed}, {name}: a value is not a finite "
                         "number; look at that run and train it again"
@@ -219,7 +219,7 @@ class Estimate(NamedTuple):
     def smallest_effect(self, alpha: float) -> float:
         """The distance from the bound that a two-sided test detects with `POWER`."""
         critical = stats.t.ppf(1 - alpha / 2, self.freedom)
-        return self.error * _where(
+        return self.error * _distance_with_power(
             lambda distance: stats.nct.sf(critical, self.freedom, distance)
         )
 
@@ -235,12 +235,12 @@ class Estimate(NamedTuple):
 
             # With a larger error no value lies within the margin.
             end = min(high, distance / critical)
-            return integrate.fixed_quad(density, low, end, n=_INTEGRATED)[0]
+            return integrate.fixed_quad(density, low, end, n=_INTEGRAL_POINTS)[0]
 
-        return self.error * _where(passes)
+        return self.error * _distance_with_power(passes)
 
 
-def _where(power_at):
+def _distance_with_power(power_at):
     """The distance at which a power that rises to 1 is `POWER`."""
     high = 4.0
     while power_at(high) < POWER:
@@ -281,12 +281,12 @@ def estimate(measured: Measured, weights: Mapping[str, float]) -> Estimate:
     variance = float(by_seed.var(ddof=1)) / seeds
     squares = variance**2 / (seeds - 1)
     for values in differences.values():
-        of_items, of_rest = _mean_squares(values)
-        if of_items > of_rest:
+        item_square, rest_square = _mean_squares(values)
+        if item_square > rest_square:
             factor, freedom = share**2 / values.size, values.shape[1] - 1
-            variance += factor * (of_items - of_rest)
-            squares += (factor * of_items) ** 2 / freedom
-            squares += (factor * of_rest) ** 2 / (freedom * (seeds - 1))
+            variance += factor * (item_square - rest_square)
+            squares += (factor * item_square) ** 2 / freedom
+            squares += (factor * rest_square) ** 2 / (freedom * (seeds - 1))
     return Estimate(value, math.sqrt(variance), variance**2 / squares, seeds, items)
 
 
@@ -297,21 +297,21 @@ def _mean_squares(values):
         return 0.0, 0.0
     by_item = values.mean(axis=0)
     rest = values - by_item - values.mean(axis=1, keepdims=True) + values.mean()
-    of_rest = float(np.sum(rest**2)) / ((seeds - 1) * (items - 1))
-    return seeds * float(by_item.var(ddof=1)), of_rest
+    rest_square = float(np.sum(rest**2)) / ((seeds - 1) * (items - 1))
+    return seeds * float(by_item.var(ddof=1)), rest_square
 
 
-def clearly_above(trained: Sequence[float], control: Sequence[float]) -> bool:
+def clearly_above(values: Sequence[float], control: Sequence[float]) -> bool:
     """Whether trained models, by seed, beat their controls, whatever an outlier does.
 
     Either the least trained one is above the best control; or every seed gains, and the
     median gain is above 3 median absolute deviations (scaled to a normal's standard
     deviation) of the gains.
     """
-    gains = np.subtract(trained, control)
+    gains = np.subtract(values, control)
     spread = stats.median_abs_deviation(gains, scale="normal")
-    each = gains.min() > 0 and np.median(gains) > _DEVIATIONS * spread
-    return bool(min(trained) > max(control) or each)
+    all_gain = gains.min() > 0 and np.median(gains) > _DEVIATIONS * spread
+    return bool(min(values) > max(control) or all_gain)
 
 
 def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
@@ -320,9 +320,9 @@ def holm(p_values: Mapping[Hashable, float]) -> dict[Hashable, float]:
     A corrected value of at most alpha is significant with a family-wise error of alpha,
     for any dependence between the tests.
     """
-    corrected, largest = {}, 0.0
-    ordered = sorted(p_values.items(), key=lambda pair: pair[1])
-    for place, (name, p_value) in enumerate(ordered):
-        largest = max(largest, min(1.0, (len(ordered) - place) * p_value))
-        corrected[name] = largest
-    return {name: corrected[name] for name in p_values}
+    corrected_values, largest = {}, 0.0
+    sorted_pairs = sorted(p_values.items(), key=lambda pair: pair[1])
+    for place, (name, p_value) in enumerate(sorted_pairs):
+        largest = max(largest, min(1.0, (len(sorted_pairs) - place) * p_value))
+        corrected_values[name] = largest
+    return {name: corrected_values[name] for name in p_values}

@@ -107,7 +107,7 @@ class Study(NamedTuple):
     evidence: Evidence
 
 
-class Published(NamedTuple):
+class EarlierStudy(NamedTuple):
     """An earlier study. items: measure -> seed -> what the rows that decide got."""
 
     name: str
@@ -116,14 +116,14 @@ class Published(NamedTuple):
 
 
 _NO_EVIDENCE = Evidence({}, {}, {}, {}, {}, {})
-# What is known without an earlier study.
-_NOTHING = Published("", Study({}, {}, {}, (), (), _NO_EVIDENCE), {})
+# An earlier study that has nothing.
+_NO_STUDY = EarlierStudy("", Study({}, {}, {}, (), (), _NO_EVIDENCE), {})
 
 
-def save(study: Study, counted: Mapping[str, Rows], folder: str) -> None:
+def save(study: Study, item_sums: Mapping[str, Rows], folder: str) -> None:
     """Writes the three files to a folder that exists.
 
-    `counted`: measure -> what its models got on their items.
+    `item_sums`: measure -> what its models got on their items.
     """
     evidence = study.evidence
     content = {
@@ -148,7 +148,7 @@ def save(study: Study, counted: Mapping[str, Rows], folder: str) -> None:
     }
     files.write_json(os.path.join(folder, STUDY), content)
     files.write_text(os.path.join(folder, SCORES), numbers_as_csv(study.numbers))
-    files.write_arrays(os.path.join(folder, ITEMS), dict(_items(evidence, counted)))
+    files.write_arrays(os.path.join(folder, ITEMS), dict(_items(evidence, item_sums)))
 
 
 def load(folder: str) -> Study:
@@ -179,17 +179,17 @@ def load(folder: str) -> Study:
         ) from error
 
 
-def read_published(folder: str, rows: Mapping[str, Row]) -> Published:
+def read_published(folder: str, rows: Mapping[str, Row]) -> EarlierStudy:
     """The study of a folder, as far as it has these rows.
 
     Raises:
       UserError: it has none of them, or one with other sizes.
     """
     study = load(folder)
-    common = {name: row for name, row in study.rows.items() if name in rows}
-    if not common:
+    common_rows = {name: row for name, row in study.rows.items() if name in rows}
+    if not common_rows:
         raise UserError(f"--measured: {folder} has no row of {', '.join(rows)}")
-    for name, row in common.items():
+    for name, row in common_rows.items():
         if row != rows[name]:
             raise UserError(f"--measured: {folder}: {name} has other sizes than here")
     path = os.path.join(folder, ITEMS)
@@ -197,7 +197,7 @@ def read_published(folder: str, rows: Mapping[str, Row]) -> Published:
     items: dict[str, dict[int, dict[str, dict[str, Sums]]]] = {}
     for place, got in arrays.items():
         key, row, name = (*place.split("/", 2), "")[:3]
-        if not name or row not in common or key not in study.evidence.measures:
+        if not name or row not in common_rows or key not in study.evidence.measures:
             continue
         of, seeds = arrays.get(f"{key}/{name}"), study.evidence.measures[key].seeds
         if of is None or got.shape[:1] + got.shape[-1:] != (len(seeds), *of.shape):
@@ -210,39 +210,39 @@ def read_published(folder: str, rows: Mapping[str, Row]) -> Published:
     numbers = [
         number._replace(folder=f"{name}/{number.folder}")
         for number in study.numbers
-        if number.row.removeprefix(CONTROL) in common or number.task == RATES
+        if number.row.removeprefix(CONTROL) in common_rows or number.task == RATES
     ]
-    training = {row: of for row, of in study.training.items() if row in common}
-    study = study._replace(rows=common, numbers=numbers, training=training)
-    return Published(name, study, items)
+    training = {row: of for row, of in study.training.items() if row in common_rows}
+    study = study._replace(rows=common_rows, numbers=numbers, training=training)
+    return EarlierStudy(name, study, items)
 
 
-def check_published(published: Published, facts: Mapping[str, Any]) -> None:
+def check_published(earlier_study: EarlierStudy, facts: Mapping[str, Any]) -> None:
     """Raises UserError if an earlier study has another text, or trained with other
     settings."""
-    before = published.study.facts
-    pairs = [("its text", before.get("text", []), facts["text"])]
-    for row in published.study.rows:
-        there = before.get("training", {}).get(row, [])
-        pairs.append((f"the training of {row}", there, facts["training"][row]))
+    old_facts = earlier_study.study.facts
+    pairs = [("its text", old_facts.get("text", []), facts["text"])]
+    for row in earlier_study.study.rows:
+        old = old_facts.get("training", {}).get(row, [])
+        pairs.append((f"the training of {row}", old, facts["training"][row]))
     # Earlier versions did not keep these.
-    there = before.get("finetuning", facts["finetuning"])
-    pairs.append(("the fine-tuning", there, facts["finetuning"]))
-    for title, there, here in pairs:
-        if there != here:
-            there, here = (
+    old = old_facts.get("finetuning", facts["finetuning"])
+    pairs.append(("the fine-tuning", old, facts["finetuning"]))
+    for title, old, new in pairs:
+        if old != new:
+            old, new = (
                 ", ".join(v for v in values if v not in others) or "nothing else"
-                for values, others in ((there, here), (here, there))
+                for values, others in ((old, new), (new, old))
             )
             raise UserError(
-                f"--measured: {published.name}: {title} has {there}, and here {here}"
+                f"--measured: {earlier_study.name}: {title} has {old}, and here {new}"
             )
 
 
-def _check(checked):
-    return checked._asdict() | {
-        "gain": checked.gain and _estimate(checked.gain),
-        "over_baseline": checked.over_baseline and _estimate(checked.over_baseline),
+def _check(row_check):
+    return row_check._asdict() | {
+        "gain": row_check.gain and _estimate(row_check.gain),
+        "over_baseline": row_check.over_baseline and _estimate(row_check.over_baseline),
     }
 
 
@@ -251,12 +251,12 @@ def _read_measure(entry):
     if fields["checks"] is not None:
         fields["checks"] = [
             Check(
-                saved["row"],
-                saved["gain"] and _read_estimate(saved["gain"]),
-                saved["clear"],
-                saved["over_baseline"] and _read_estimate(saved["over_baseline"]),
+                values["row"],
+                values["gain"] and _read_estimate(values["gain"]),
+                values["clear"],
+                values["over_baseline"] and _read_estimate(values["over_baseline"]),
             )
-            for saved in fields["checks"]
+            for values in fields["checks"]
         ]
     return Measure(**fields)
 
@@ -272,51 +272,51 @@ def _read_estimate(entry):
     return Estimate(**entry | {"error": error})
 
 
-def _items(evidence, counted):
+def _items(evidence, item_sums):
     """Yields name and array of what the rows that decide got on the items.
 
     MEASURE/ROW/COMPONENT has the sums by seed, MEASURE/COMPONENT of how many.
     """
-    deciding = [text for texts in evidence.claims.values() for text in texts]
-    saved = set()
-    for contrast in map(Contrast.read, [*deciding, *evidence.sensitivity.values()]):
+    texts = [text for texts in evidence.claims.values() for text in texts]
+    places = set()
+    for contrast in map(Contrast.read, [*texts, *evidence.sensitivity.values()]):
         is_score = contrast.measure == SCORE
         for key in SCORE_PARTS if is_score else (contrast.measure,):
             for row in contrast.weights:
-                for name, (got, of) in counted.get(key, {}).get(row, {}).items():
+                for name, (got, of) in item_sums.get(key, {}).get(row, {}).items():
                     for place, array in (
                         (f"{key}/{row}/{name}", got),
                         (f"{key}/{name}", of),
                     ):
-                        if place not in saved:
-                            saved.add(place)
+                        if place not in places:
+                            places.add(place)
                             yield place, _smallest(array)
 
 
 def _smallest(array):
     with np.errstate(all="ignore"):
-        narrowed = (array.astype(kind) for kind in _TYPES)
-        return next(each for each in narrowed if np.array_equal(each, array))
+        arrays = (array.astype(kind) for kind in _TYPES)
+        return next(each for each in arrays if np.array_equal(each, array))
 
 
 def read_study(
-    maker: StudyJobs, facts: Mapping[str, Any], published: Published | None = None
+    maker: StudyJobs, facts: Mapping[str, Any], earlier: EarlierStudy | None = None
 ) -> tuple[Study, Mapping[str, Rows], Curves]:
     """Reads all complete jobs: the study, what its models got on items, its curves.
 
     Args:
       facts: those that jobs do not have, among them "steps" and the "seconds" of the
         data.
-      published: an earlier study, which has the other rows.
+      earlier: an earlier study, which has the other rows.
 
     Raises:
       UserError: a file is damaged, or the analyses of two seeds have different items.
     """
-    published = published or _NOTHING
-    earlier, config, jobs = published.study, maker.study, maker.all()
+    earlier = earlier or _NO_STUDY
+    old_study, config, jobs = earlier.study, maker.study, maker.all()
     complete = complete_jobs(jobs)
     reader = ResultReader(complete, maker.tasks)
-    measures, counted = read_measures(reader, published.items)
+    measures, item_sums = read_measures(reader, earlier.items)
     curves = {
         (row, seed): read_curve(job.folder)
         for row, seed, job in reader.models()
@@ -329,9 +329,9 @@ def read_study(
     unigram = level + CROSSED_BELOW
     seeds = list(dict.fromkeys(seed_of(job.name) for job in jobs))
     if not runs:
-        unigram = earlier.facts.get("unigram_entropy")
-        common = earlier.facts.get("common_steps", 0)
-        seeds = seeds or earlier.facts.get("seeds", [])
+        unigram = old_study.facts.get("unigram_entropy")
+        common = old_study.facts.get("common_steps", 0)
+        seeds = seeds or old_study.facts.get("seeds", [])
     trained = {
         row: untrained(row, of_row, int(curves[row, min(of_row)].steps[-1]))
         for row, of_row in runs.items()
@@ -348,23 +348,23 @@ def read_study(
         "common_steps": common,
         "doses": {
             row.name: row.model.output_embedding_size
-            for row in [*maker.rows, *maker.tried]
+            for row in [*maker.rows, *maker.tried_rows]
             if row.name in config.dose_rows
         },
     }
-    training = dict(earlier.training)
-    if earlier.facts.get("common_steps") != common:
+    training = dict(old_study.training)
+    if old_study.facts.get("common_steps") != common:
         training = {row: of._replace(later=GAP) for row, of in training.items()}
     training |= {
         row: Training(
-            mean(_known({s: run.crossed for s, run in by_seed.items()}), digits=0),
+            mean(_numbers({s: run.crossing for s, run in by_seed.items()}), digits=0),
             mean({s: smoothed(curves[row, s])[-1] for s in by_seed}, digits=2),
             mean(later.get(row, {}), digits=2),
             trained[row],
         )
         for row, by_seed in runs.items()
     }
-    numbers = list(earlier.numbers)
+    numbers = list(old_study.numbers)
     numbers += [
         # The path of the work folder itself says nothing to others.
         number._replace(folder=os.path.relpath(number.folder, maker.folders.work_dir))
@@ -373,45 +373,45 @@ def read_study(
             *tried_rates(complete_jobs(maker.rates())),
         )
     ]
-    described = {row.name: row for row in maker.rows}
+    rows = {row.name: row for row in maker.rows}
     secondary = secondary_of(config)
     trained = {
-        row: earlier.evidence.trained.get(row, trained.get(row))
-        for row in described
-        if row in earlier.rows or row in trained
+        row: old_study.evidence.trained.get(row, trained.get(row))
+        for row in rows
+        if row in old_study.rows or row in trained
     }
-    if published.name:
-        facts["measured"] = {published.name: list(earlier.rows)}
-    evidence = gather(measures, trained, config, secondary, earlier.evidence)
-    study = Study(facts, described, training, numbers, secondary, evidence)
-    return study, counted, curves
+    if earlier.name:
+        facts["measured"] = {earlier.name: list(old_study.rows)}
+    evidence = gather(measures, trained, config, secondary, old_study.evidence)
+    study = Study(facts, rows, training, numbers, secondary, evidence)
+    return study, item_sums, curves
 
 
 def whole_curves(curves: Curves, continued: Mapping[str, Sequence[str]]) -> Curves:
     """The curves, with those of rows that go on beginning where the other row does."""
-    whole = dict(curves)
+    joined_curves = dict(curves)
     for (row, seed), curve in curves.items():
-        before = whole.get((continued.get(row, [""])[0], seed))
-        if before is not None:
-            count = int(np.searchsorted(before.steps, curve.steps[0]))
-            pairs = zip(before, curve, strict=True)
-            whole[row, seed] = Curve(*(np.r_[a[:count], b] for a, b in pairs))
-    return whole
+        start = joined_curves.get((continued.get(row, [""])[0], seed))
+        if start is not None:
+            count = int(np.searchsorted(start.steps, curve.steps[0]))
+            pairs = zip(start, curve, strict=True)
+            joined_curves[row, seed] = Curve(*(np.r_[a[:count], b] for a, b in pairs))
+    return joined_curves
 
 
 def secondary_of(config: StudyConfig) -> list[str]:
     """The rows of every deciding contrast on other measures, and those of settings."""
-    deciding = [
+    deciding_contrasts = [
         Contrast.read(text) for texts in config.claims.values() for text in texts
     ]
-    decided = {contrast.key for contrast in deciding}
-    beside = (
+    deciding_keys = {contrast.key for contrast in deciding_contrasts}
+    other_contrasts = (
         Contrast(measure, contrast.weights)
-        for contrast in deciding
+        for contrast in deciding_contrasts
         for measure in BESIDE
     )
     texts = [
-        f"{each.measure}: {each.rows}" for each in beside if each.key not in decided
+        f"{c.measure}: {c.rows}" for c in other_contrasts if c.key not in deciding_keys
     ]
     return list(dict.fromkeys([*texts, *config.secondary]))
 
@@ -433,17 +433,17 @@ def gather(
     """
     if parts := [measures[part] for part in SCORE_PARTS if part in measures]:
         measures = {**measures, SCORE: average(SCORE, parts)}
-    described = {
+    known_measures = {
         key: measure for key, measure in earlier.measures.items() if key not in measures
     }
     for key, measure in measures.items():
         checks = None
         if key not in CHECKED_BY:
             checks = check(measure, trained, config.control_rows)
-            before = earlier.measures.get(key)
-            of_row = {each.row: each for each in (before and before.checks) or ()}
-            checks = [of_row.get(each.row, each) for each in checks]
-        described[key] = Measure(
+            old_measure = earlier.measures.get(key)
+            old_checks = {c.row: c for c in (old_measure and old_measure.checks) or ()}
+            checks = [old_checks.get(c.row, c) for c in checks]
+        known_measures[key] = Measure(
             measure.name, measure.unit, measure.seeds, measure.baseline, checks
         )
     deciding = [text for texts in config.claims.values() for text in texts]
@@ -461,7 +461,7 @@ def gather(
             estimates[contrast.key] = earlier.estimates[contrast.key]
     return Evidence(
         trained,
-        described,
+        known_measures,
         estimates,
         config.claims,
         config.sensitivity,
@@ -473,8 +473,8 @@ def gather(
 def _plateau(reader):
     """The training loss below which a run has left the plateau; see `curve`."""
     for _, _, job in reader.models() if unigram_entropy(reader) else ():
-        drawn = files.read_json(os.path.join(job.folder, "sampling.json"))
-        shares = {language: counts["drawn"] for language, counts in drawn.items()}
+        entries = files.read_json(os.path.join(job.folder, "sampling.json"))
+        shares = {language: entry["drawn"] for language, entry in entries.items()}
         return crossing_level(unigram_entropy(reader), shares)
     return math.nan
 
@@ -487,35 +487,35 @@ def _read_runs(reader, curves, loss, level) -> dict[str, dict[int, TrainedRun]]:
     entropy = unigram_entropy(reader)
     if not entropy:
         return {}
-    below: dict[tuple[str, int], float] = {}
+    final_gaps: dict[tuple[str, int], float] = {}
     for row, languages in loss.values.items() if loss else ():
         gaps = [
             entropy[name] - losses.mean(axis=1) for name, losses in languages.items()
         ]
         for seed, gap in zip(loss.seeds, np.min(gaps, axis=0).tolist(), strict=True):
-            below[row, seed] = gap
+            final_gaps[row, seed] = gap
     runs: dict[str, dict[int, TrainedRun]] = {}
     for (row, seed), curve in curves.items():
-        run = TrainedRun(below.get((row, seed), math.nan), crossing(curve, level))
+        run = TrainedRun(final_gaps.get((row, seed), math.nan), crossing(curve, level))
         runs.setdefault(row, {})[seed] = run
     return runs
 
 
-def _known(values):
+def _numbers(values):
     return {seed: value for seed, value in values.items() if value is not None}
 
 
 def _since_crossing(curves, runs):
     """The steps that every run has after crossing; row -> seed -> loss after these."""
-    crossed = {
-        (row, seed): run.crossed
+    crossings = {
+        (row, seed): run.crossing
         for row, by_seed in runs.items()
         for seed, run in by_seed.items()
-        if run.crossed is not None
+        if run.crossing is not None
     }
-    left = [int(curves[run].steps[-1]) - step for run, step in crossed.items()]
-    common, later = min(left, default=0), {}
-    for (row, seed), step in crossed.items():
+    lengths = [int(curves[run].steps[-1]) - step for run, step in crossings.items()]
+    common, later = min(lengths, default=0), {}
+    for (row, seed), step in crossings.items():
         curve = curves[row, seed]
         loss = float(np.interp(step + common, curve.steps, smoothed(curve)))
         later.setdefault(row, {})[seed] = loss

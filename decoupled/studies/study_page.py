@@ -28,7 +28,7 @@ from decoupled.studies.verdicts import (
     BY_INTERVAL,
     BY_SEEDS,
     NOT_RUN,
-    Judged,
+    ClaimVerdict,
     Part,
     judge,
     part_of,
@@ -44,8 +44,8 @@ _COLUMNS = {
     claims.SIMILARITY: "word similarity", "books": "books",
     claims.POS_PROBES: "POS probes", "sib200": "SIB-200",
 }  # fmt: skip
-# At most about so many points of a curve are drawn.
-_BARS = 60
+# About the most points of a curve that are drawn.
+_CURVE_POINTS = 60
 # A line of a table for each number of a task: its title, the beginning of the numbers'
 # names, and the same numbers of the paper.
 _DETAILS = {
@@ -66,17 +66,17 @@ _DETAILS = {
 
 def write_page(
     path: str, study: Study, curves: Mapping[tuple[str, int], Curve] | None = None
-) -> list[Judged]:
+) -> list[ClaimVerdict]:
     """Writes the Markdown page and its pictures; returns the claims with verdicts.
 
     `curves` are losses of pre-training by (row, seed); without them the picture that
     exists stays.
     """
-    judged = judge(study.evidence)
-    beside = os.path.basename(os.path.splitext(path)[0])
-    page = Page(path, beside, formats=("png",))
+    verdicts = judge(study.evidence)
+    folder = os.path.basename(os.path.splitext(path)[0])
+    page = Page(path, folder, formats=("png",))
     _head(page, study)
-    _verdicts(page, study, judged)
+    _verdicts(page, study, verdicts)
     _dose(page, study)
     _training(page, study, curves)
     _checks(page, study)
@@ -84,7 +84,7 @@ def write_page(
     _details(page, study)
     _contrasts(page, study)
     page.write()
-    return judged
+    return verdicts
 
 
 def _head(page, study):
@@ -92,7 +92,7 @@ def _head(page, study):
     page.heading("Results of `decoupled reproduce`", 1)
     page.text(f"    {facts['command']}")
     files = [
-        f"[{name}]({page.beside(name)})"
+        f"[{name}]({page.link_to(name)})"
         for name in (SCORES, STUDY, ITEMS)
         if os.path.exists(os.path.join(page.folder, name))
     ]
@@ -118,27 +118,27 @@ def _head(page, study):
     )
 
 
-def _verdicts(page, study, judged):
+def _verdicts(page, study, verdicts):
     page.heading("Claims")
-    others = {BY_SEEDS: BY_INTERVAL, BY_INTERVAL: BY_SEEDS}
+    other_controls = {BY_SEEDS: BY_INTERVAL, BY_INTERVAL: BY_SEEDS}
     control = study.evidence.control
-    other = judge(study.evidence._replace(control=others[control]))
+    other_verdicts = judge(study.evidence._replace(control=other_controls[control]))
     rows = []
-    for claim, otherwise in zip(judged, other, strict=True):
+    for claim, other_verdict in zip(verdicts, other_verdicts, strict=True):
         cells = [
             [part.title, part.contrast.rule, *_numbers(part)] for part in claim.parts
         ]
-        each = ["<br>".join(column) for column in zip(*cells, strict=True)]
+        columns = ["<br>".join(column) for column in zip(*cells, strict=True)]
         rows.append(
             [*claim.title(), f"**{claim.verdict}**"]
-            + [*each[:4], _p(claim.corrected), *each[4:]]
+            + [*columns[:4], _p(claim.corrected_p), *columns[4:]]
             + [", ".join(claim.missing()) or GAP, " ".join(claim.reasons) or GAP]
-            + [otherwise.verdict]
+            + [other_verdict.verdict]
         )
     page.table(
         ["", "claim", "verdict", "contrast", "rule", "difference"]
         + [f"{CONFIDENCE:.0%} interval", "p (Holm)", "could be seen", "paper"]
-        + ["not measured", "reason", f"with controls by {others[control]}"],
+        + ["not measured", "reason", f"with controls by {other_controls[control]}"],
         rows,
         words=5,
     )
@@ -149,7 +149,7 @@ def _verdicts(page, study, judged):
     )
     parts = [
         (": ".join(filter(None, [claim.title()[0], part.title])), part)
-        for claim in judged
+        for claim in verdicts
         for part in claim.parts
         if part.estimate is not None and math.isfinite(part.estimate.error)
     ]
@@ -163,8 +163,8 @@ def picture_of_contrasts(parts: Sequence[tuple[str, Part]]) -> Picture:
         *(np.divide(part.estimate.interval(), part.margin) for _, part in parts),
         strict=True,
     )
-    middle = [part.estimate.value / part.margin for _, part in parts]
-    line = Line("difference", middle, list(range(len(parts))), low, high)
+    values = [part.estimate.value / part.margin for _, part in parts]
+    line = Line("difference", values, list(range(len(parts))), low, high)
     rows = [label for label, _ in parts]
     panel = Panel([line], "difference / margin", rows=rows, band=(-1, 1))
     title = "Contrasts of the claims, 95% intervals; grey: within the margin"
@@ -198,28 +198,28 @@ def _p(value):
 def _dose(page, study):
     """Loss and score by E_out, at each rate that was tried and at the chosen ones."""
     doses = study.facts["doses"]
-    tried: dict[str, dict[str, float]] = {}
+    losses: dict[str, dict[str, float]] = {}
     for number in study.numbers:
         if number.task == RATES:
-            tried.setdefault(number.metric, {})[number.row] = number.value
-    rates = sorted(tried, key=float)
+            losses.setdefault(number.metric, {})[number.row] = number.value
+    rates = sorted(losses, key=float)
     # The line of a rate has no runs that stay on the plateau: they would hide the rest.
-    trained = (study.facts["unigram_entropy"] or math.inf) - CROSSED_BELOW
+    limit = (study.facts["unigram_entropy"] or math.inf) - CROSSED_BELOW
     lines = [
         (
             f"rate {rate}",
-            {r: [v] for r, v in tried[rate].items() if r in doses and v < trained},
+            {r: [v] for r, v in losses[rate].items() if r in doses and v < limit},
         )
         for rate in rates
     ]
     lines = [(name, of_rows) for name, of_rows in lines if of_rows]
-    chosen = "the row's rate, all seeds"
+    name = "the row's rate, all seeds"
     panels = [
         _dose_panel(
             lines, doses, "held-out loss, nats", "by rate, one seed, fewer steps"
         ),
         *(
-            _dose_panel([(chosen, _all(study, key, doses))], doses, label, title)
+            _dose_panel([(name, _all_values(study, key, doses))], doses, label, title)
             for key, label, title in (
                 (claims.LOSS, "held-out loss, nats", "at the rate of each row"),
                 (claims.SCORE, "S, points", ""),
@@ -230,11 +230,11 @@ def _dose(page, study):
     panels = [panel for panel in panels if any(line.x for line in panel.lines)]
     if panels:
         page.heading("E_out and the learning rate")
-        rows = dict.fromkeys(row for by_row in tried.values() for row in by_row)
+        rows = dict.fromkeys(row for by_row in losses.values() for row in by_row)
         if rates:
             page.table(
                 ["row", *(f"loss at {rate}" for rate in rates)],
-                [[row, *(_cell(tried[r].get(row)) for r in rates)] for row in rows],
+                [[row, *(_loss(losses[r].get(row)) for r in rates)] for row in rows],
             )
         page.picture("dose", Picture("Mean and range over seeds", [panels]))
 
@@ -243,22 +243,22 @@ def _dose_panel(lines, doses, label, title):
     """`lines`: name, and row -> values. All of them have the same places of E_out."""
     rows = sorted({row for _, of_rows in lines for row in of_rows}, key=doses.get)
     x = [str(doses[row]) for row in rows]
-    sides = [
+    series = [
         [
             [side(of_row.get(row, [math.nan])) for row in rows]
             for side in (np.mean, min, max)
         ]
         for _, of_row in lines
     ]
-    drawn = [Line(name, x, *y) for (name, _), y in zip(lines, sides, strict=True)]
-    return Panel(drawn, "E_out", label, title)
+    all_lines = [Line(name, x, *y) for (name, _), y in zip(lines, series, strict=True)]
+    return Panel(all_lines, "E_out", label, title)
 
 
-def _cell(value):
+def _loss(value):
     return GAP if value is None else f"{value:.3f}"
 
 
-def _all(study, key, rows):
+def _all_values(study, key, rows):
     values = {row: list(_values(study, row, key).values()) for row in rows}
     return {row: of_row for row, of_row in values.items() if of_row}
 
@@ -272,7 +272,7 @@ def _training(page, study, curves):
         level = facts["unigram_entropy"]
         page.picture("curves", picture_of_curves(curves, level))
     else:
-        page.text(f"![curves]({page.beside('curves.png')})")
+        page.text(f"![curves]({page.link_to('curves.png')})")
     page.table(
         f"| row | {CROSSED_BELOW:g} nat below the unigram entropy "
         f"({facts['unigram_entropy']:.2f}) at step | loss at the end | loss "
@@ -289,17 +289,17 @@ def picture_of_curves(curves: Mapping[tuple[str, int], Curve], level: float) -> 
 
     `curves`: (row, seed) -> losses of pre-training. `level`: in nats.
     """
-    lines, last = [], 0
+    lines, last_step = [], 0
     for row in dict.fromkeys(row for row, _ in curves):
         runs = [curve for (name, _), curve in curves.items() if name == row]
         steps = runs[0].steps
-        same = [smoothed(run) for run in runs if np.array_equal(run.steps, steps)]
-        shown = slice(None, None, max(1, len(steps) // _BARS))
-        sides = (side(same, axis=0)[shown] for side in (np.mean, np.min, np.max))
-        lines.append(Line(row, steps[shown], *sides, look={"marker": ""}))
-        last = max(last, int(steps[-1]))
+        losses = [smoothed(run) for run in runs if np.array_equal(run.steps, steps)]
+        sample = slice(None, None, max(1, len(steps) // _CURVE_POINTS))
+        series = (of(losses, axis=0)[sample] for of in (np.mean, np.min, np.max))
+        lines.append(Line(row, steps[sample], *series, look={"marker": ""}))
+        last_step = max(last_step, int(steps[-1]))
     look = {"color": plots.BLACK, "linestyle": ":", "marker": ""}
-    lines.append(Line("unigram entropy", [0, last], [level, level], look=look))
+    lines.append(Line("unigram entropy", [0, last_step], [level, level], look=look))
     panel = Panel(lines, "step", "masked-LM loss in training, nats")
     return Picture("Pre-training: mean and range over seeds", [[panel]])
 
@@ -374,12 +374,12 @@ def _rows(page, study):
             mean(_values(study, name, key), digits=digits)
             for key, digits in columns.values()
         ]
-        printed = "; ".join(
+        paper_text = "; ".join(
             text
             for score in (published.AVERAGE, "mnli", "squad")
             if name in papers and (text := published.printed(papers[name], score))
         )
-        lines.append([name, *sweep_report.sizes(row), *cells, printed or GAP])
+        lines.append([name, *sweep_report.sizes(row), *cells, paper_text or GAP])
     page.heading("Rows: means over seeds ± standard deviations")
     page.table(
         ["row", *sweep_report.SIZES, *columns, "paper: average; MNLI; SQuAD"], lines
@@ -408,17 +408,17 @@ def _details(page, study):
                 for row, of_row in values.items()
             ],
         )
-        printed = {
+        paper_rows = {
             row: papers[name]
             for row in values
             if (name := study.evidence.papers.get(row)) in papers
         }
-        if printed:
-            lines = [[row, *map(str, of.values())] for row, of in printed.items()]
-            page.table(["paper", *map(str, next(iter(printed.values())))], lines)
+        if paper_rows:
+            lines = [[row, *map(str, of.values())] for row, of in paper_rows.items()]
+            page.table(["paper", *map(str, next(iter(paper_rows.values())))], lines)
         if task == LAYERS:
-            drawn = study.facts["doses"] or printed
-            lines = {row: of for row, of in values.items() if row in drawn}
+            drawn_rows = study.facts["doses"] or paper_rows
+            lines = {row: of for row, of in values.items() if row in drawn_rows}
             page.picture("retrieval", picture_of_layers(columns, lines or values))
 
 
@@ -431,8 +431,8 @@ def picture_of_layers(
         values = [
             list(by_layer[layer].values()) for layer in layers if layer in by_layer
         ]
-        sides = ([side(each) for each in values] for side in (np.mean, min, max))
-        lines.append(Line(row, list(range(len(values))), *sides))
+        series = ([of(numbers) for numbers in values] for of in (np.mean, min, max))
+        lines.append(Line(row, list(range(len(values))), *series))
     title = "Retrieval of translations; mean and range over seeds"
     return Picture(title, [[Panel(lines, LAYER, "retrieved, %")]])
 

@@ -35,24 +35,24 @@ def write_report(sweep_dirs: Sequence[str], output_dir: str) -> None:
     table = make_table(results)
     page.heading(results.title)
     page.table(*table)
-    first, *models = progress(results)
-    page.text(first)
+    summary, *models = progress(results)
+    page.text(summary)
     if models:
         page.items(models)
-    about = [f"{task}: {results.scored[task]}" for task in results.tasks]
-    about += [
+    notes = [f"{task}: {results.scored[task]}" for task in results.tasks]
+    notes += [
         f"{task}: in no column and no average, because its runs have scores of English "
         "dev alone or none; give it files with labels in more languages"
         for task in results.unscored
     ]
-    for line in about:
+    for line in notes:
         page.text(line)
     page.picture("scores", picture_of_scores(results))
     page.write()
     numbers = numbers_as_csv(results.numbers)
     files.write_text(os.path.join(page.folder, "report.csv"), numbers)
     console.table(results.title, *table)
-    for line in (first, *models, *about, f"report: {page.path}"):
+    for line in (summary, *models, *notes, f"report: {page.path}"):
         console.say(line)
 
 
@@ -65,8 +65,8 @@ def progress(results: SweepResults) -> list[str]:
     seeds = {row: len(results.masked_lm(row)) for row in results.rows}
     if len(set(seeds.values())) == 1:
         return [f"{start}. Seeds of each model: {max(seeds.values())}."]
-    listed = (f"{row}: {count}" for row, count in seeds.items())
-    return [f"{start}. Seeds of each model:", *listed]
+    lines = (f"{row}: {count}" for row, count in seeds.items())
+    return [f"{start}. Seeds of each model:", *lines]
 
 
 def make_table(results: SweepResults) -> tuple[list[str], list[list[str | Cell]]]:
@@ -75,7 +75,7 @@ def make_table(results: SweepResults) -> tuple[list[str], list[list[str | Cell]]
     rows = [[name, *sizes(row)] for name, row in results.rows.items()]
     for column in columns:
         by_row = {row: _values(results, row, column) for row in results.rows}
-        means = {row: spread(each[0]).mean for row, each in by_row.items() if each[0]}
+        means = {row: spread(v[0]).mean for row, v in by_row.items() if v[0]}
         best = max(means.values(), default=None)
         for cells in rows:
             row = cells[0]

@@ -73,9 +73,9 @@ class Check(NamedTuple):
         """Whether the row clearly beats its control, and the baseline's interval."""
         if self.gain is None:
             return False
-        gains = self.clear if how == BY_SEEDS else self.gain.interval()[0] > 0
-        over = self.over_baseline
-        return gains and (over is None or over.interval()[0] > 0)
+        is_gain = self.clear if how == BY_SEEDS else self.gain.interval()[0] > 0
+        over_baseline = self.over_baseline
+        return is_gain and (over_baseline is None or over_baseline.interval()[0] > 0)
 
 
 class Measure(NamedTuple):
@@ -147,18 +147,18 @@ class Part(NamedTuple):
     def is_small(self) -> bool:
         """Whether the interval lies within the margin, of a rule without a margin."""
         low, high = self.estimate.interval()
-        plain = self.contrast.rule in (ABOVE, BELOW)
-        return plain and max(-low, high) < self.margin
+        is_one_sided = self.contrast.rule in (ABOVE, BELOW)
+        return is_one_sided and max(-low, high) < self.margin
 
     def _bound(self):
         return -self.margin if self.contrast.rule == NOT_BELOW else 0.0
 
-    def tested(self, alpha: float) -> "Part":
-        """With p, in the direction that the estimate has, and the smallest effect."""
+    def with_p_value(self, alpha: float) -> "Part":
+        """The part with its p, in the estimate's direction, and its smallest effect."""
         estimate, margin = self.estimate, self.margin
         if self.contrast.rule == WITHIN:
-            outside = min(estimate.p_above(margin), estimate.p_below(-margin))
-            p_value = min(estimate.p_within(margin), outside)
+            p_outside = min(estimate.p_above(margin), estimate.p_below(-margin))
+            p_value = min(estimate.p_within(margin), p_outside)
             return self._replace(
                 p_value=p_value, smallest=estimate.smallest_margin(alpha)
             )
@@ -166,17 +166,17 @@ class Part(NamedTuple):
         return self._replace(p_value=p_value, smallest=estimate.smallest_effect(alpha))
 
 
-class Judged(NamedTuple):
+class ClaimVerdict(NamedTuple):
     """A claim with its verdict.
 
-    claim: number or question. corrected: the largest p of its parts, by Holm's method
+    claim: number or question. corrected_p: the largest p of its parts, by Holm's method
     over the claims that were run; None where nothing was tested. reasons: why a part
     decides nothing.
     """
 
     claim: str
     verdict: str
-    corrected: float | None
+    corrected_p: float | None
     parts: Sequence[Part]
     reasons: Sequence[str]
 
@@ -194,13 +194,13 @@ class Judged(NamedTuple):
 class TrainedRun(NamedTuple):
     """The progress of training of a run.
 
-    below: the unigram entropy minus the final held-out loss, in nats, in the language
-    where this is least. crossed: the first step from which the smoothed training loss
+    gap: the unigram entropy minus the final held-out loss, in nats, in the language
+    where this is least. crossing: the first step from which the smoothed training loss
     stays below the level that ends the plateau, or None.
     """
 
-    below: float
-    crossed: int | None
+    gap: float
+    crossing: int | None
 
 
 def untrained(row: str, runs: Mapping[int, TrainedRun], steps: int) -> str:
@@ -212,16 +212,16 @@ def untrained(row: str, runs: Mapping[int, TrainedRun], steps: int) -> str:
     for seed, run in runs.items():
         where = f"Row {row}, seed {seed},"
         # Written with `not`, so that NaN fails too.
-        if not run.below >= ENDS_BELOW:
+        if not run.gap >= ENDS_BELOW:
             return (
-                f"{where} ends {run.below:.2f} nats below the unigram entropy, not "
+                f"{where} ends {run.gap:.2f} nats below the unigram entropy, not "
                 f"{ENDS_BELOW:g}."
             )
-        if run.crossed is None:
+        if run.crossing is None:
             return f"{where} never leaves the plateau."
-        if run.crossed > CROSSED_BY * steps:
+        if run.crossing > CROSSED_BY * steps:
             return (
-                f"{where} leaves the plateau at step {run.crossed:,}, not within "
+                f"{where} leaves the plateau at step {run.crossing:,}, not within "
                 f"{CROSSED_BY:.0%} of its {steps:,} steps."
             )
     return "" if runs else f"Row {row} has no curve of its training."
@@ -239,19 +239,19 @@ def check(
     for row in rows:
         if trained.get(row, "not run") or len(measured.seeds) < 2:
             continue
-        gain, clear, over = None, False, None
+        gain, clear, excess = None, False, None
         if {row, CONTROL + row} <= measured.values.keys():
             gain = estimate(measured, {row: sign, CONTROL + row: -sign})
-            both = [sign * measured.by_seed(name) for name in (row, CONTROL + row)]
-            clear = clearly_above(*both)
+            values = [sign * measured.by_seed(name) for name in (row, CONTROL + row)]
+            clear = clearly_above(*values)
             if measured.baseline is not None:
-                over = estimate(measured, {row: sign})
-                over = over._replace(value=over.value - sign * measured.baseline)
-        checks.append(Check(row, gain, clear, over))
+                excess = estimate(measured, {row: sign})
+                excess = excess._replace(value=excess.value - sign * measured.baseline)
+        checks.append(Check(row, gain, clear, excess))
     return checks
 
 
-def judge(evidence: Evidence) -> list[Judged]:
+def judge(evidence: Evidence) -> list[ClaimVerdict]:
     """All claims with their verdicts.
 
     The p of a part tests its rule in the direction of the estimate. A claim takes the
@@ -266,25 +266,25 @@ def judge(evidence: Evidence) -> list[Judged]:
         claim: [Contrast.read(text) for text in texts]
         for claim, texts in evidence.claims.items()
     }
-    run = [
+    run_claims = [
         claim
         for claim, parts in contrasts.items()
         if all(row in evidence.trained for part in parts for row in part.weights)
     ]
-    alpha = ALPHA / max(1, len(run))
+    alpha = ALPHA / max(1, len(run_claims))
     parts = {
-        claim: [part_of(contrast, evidence, alpha, claim) for contrast in of_claim]
-        for claim, of_claim in contrasts.items()
+        claim: [part_of(contrast, evidence, alpha, claim) for contrast in group]
+        for claim, group in contrasts.items()
     }
-    corrected = holm({claim: _largest(parts[claim]) for claim in run})
-    judged = []
-    for claim, of_claim in parts.items():
-        verdict = _verdict(of_claim, corrected.get(claim))
-        reasons = list(dict.fromkeys(p.reason for p in of_claim if p.reason))
-        silent = verdict in {p.state for p in of_claim}
-        p_value = None if silent else corrected[claim]
-        judged.append(Judged(claim, verdict, p_value, of_claim, reasons))
-    return judged
+    corrected_p = holm({claim: _largest(parts[claim]) for claim in run_claims})
+    verdicts = []
+    for claim, claim_parts in parts.items():
+        verdict = _verdict(claim_parts, corrected_p.get(claim))
+        reasons = list(dict.fromkeys(p.reason for p in claim_parts if p.reason))
+        is_silent = verdict in {p.state for p in claim_parts}
+        p_value = None if is_silent else corrected_p[claim]
+        verdicts.append(ClaimVerdict(claim, verdict, p_value, claim_parts, reasons))
+    return verdicts
 
 
 def part_of(
@@ -305,15 +305,15 @@ def part_of(
         estimate = evidence.estimates[contrast.key]
         part = part._replace(estimate=estimate, margin=MARGINS[part.unit])
         if not state:
-            part = part.tested(alpha)
+            part = part.with_p_value(alpha)
     return part
 
 
 def _state(contrast, evidence, claim):
     """Why a contrast decides nothing: a verdict and a sentence, or "" and ""."""
-    lacking = [row for row in contrast.weights if row not in evidence.trained]
-    if lacking:
-        return NOT_RUN, f"Rows that were not run: {', '.join(lacking)}."
+    missing = [row for row in contrast.weights if row not in evidence.trained]
+    if missing:
+        return NOT_RUN, f"Rows that were not run: {', '.join(missing)}."
     measure = evidence.measures.get(contrast.measure)
     if measure is None:
         return NOT_MEASURED, f"Not measured: {contrast.measure.replace('_', ' ')}."
@@ -331,49 +331,49 @@ def _state(contrast, evidence, claim):
         # S does not include measures whose data are not available.
         if contrast.measure == SCORE and key not in evidence.measures:
             continue
-        if reason := _unchecked(key, evidence):
+        if reason := _failed_check(key, evidence):
             return NOT_TESTABLE, reason
     if text := evidence.sensitivity.get(claim):
-        needed = Contrast.read(text)
-        shown = evidence.estimates.get(needed.key)
-        if not shown or shown.interval()[0] <= 0:
-            return NOT_TESTABLE, f"{needed.key}: its interval does not lie above 0."
+        condition = Contrast.read(text)
+        effect = evidence.estimates.get(condition.key)
+        if not effect or effect.interval()[0] <= 0:
+            return NOT_TESTABLE, f"{condition.key}: its interval does not lie above 0."
     return "", ""
 
 
-def _unchecked(key, evidence):
+def _failed_check(key, evidence):
     """Why a measure decides nothing, as a sentence; "" if it passed."""
     if key not in evidence.measures:
         return f"Not measured: {key}."
     measure = evidence.measures[key]
-    for checked in measure.checks:
-        if not checked.passed(evidence.control):
+    for row_check in measure.checks:
+        if not row_check.passed(evidence.control):
             return (
-                f"{measure.name}: {checked.row} is not clearly above its control and "
+                f"{measure.name}: {row_check.row} is not clearly above its control and "
                 "baseline."
             )
     return "" if measure.checks else f"{measure.name} has no control."
 
 
-def _measured(parts):
+def _measured_parts(parts):
     return [part for part in parts if part.state != NOT_MEASURED]
 
 
 def _largest(parts):
-    p_values = [part.p_value for part in _measured(parts)]
+    p_values = [part.p_value for part in _measured_parts(parts)]
     return max(p_values) if p_values and None not in p_values else 1.0
 
 
-def _verdict(parts, corrected):
-    measured = _measured(parts)
+def _verdict(parts, corrected_p):
+    measured = _measured_parts(parts)
     if not measured:
         return NOT_MEASURED
     states = [part.state for part in measured]
     for state in (NOT_RUN, TOO_FEW, VOID, NOT_TESTABLE):
         if state in states:
             return state
-    if corrected <= ALPHA:
+    if corrected_p <= ALPHA:
         supported = all(part.is_supported() for part in measured)
         return SUPPORTED if supported else CONTRADICTED
-    small = all(part.is_small() for part in measured)
-    return NO_EFFECT if small else UNDECIDED
+    are_small = all(part.is_small() for part in measured)
+    return NO_EFFECT if are_small else UNDECIDED

@@ -13,8 +13,8 @@ from decoupled.studies.data import (
     choose_languages,
     describe_text,
     find_folders,
-    left_out,
     make_data,
+    omissions,
 )
 from tests.command_line import decoupled
 
@@ -93,17 +93,17 @@ def test_a_treebank_becomes_files_for_probing(tmp_path, given):
     data._write_edges(folders)
     for task in ("pos", "dependencies"):
         train, dev, test = (
-            len(open(folders.made("edges", task, f"{split}.jsonl")).readlines())
+            len(open(folders.data_path("edges", task, f"{split}.jsonl")).readlines())
             for split in ("train", "dev", "test")
         )
         assert train + dev == 30 and train > dev > 0 and test == 3
     # They follow the treebank, and are not made anew without need.
-    made = os.stat(folders.made("edges", "pos", "test.jsonl")).st_mtime_ns
+    made = os.stat(folders.data_path("edges", "pos", "test.jsonl")).st_mtime_ns
     data._write_edges(folders)
-    assert os.stat(folders.made("edges", "pos", "test.jsonl")).st_mtime_ns == made
+    assert os.stat(folders.data_path("edges", "pos", "test.jsonl")).st_mtime_ns == made
     (given / "ud/en_ewt-ud-test.conllu").write_text(CONLLU)
     data._write_edges(folders)
-    assert len(open(folders.made("edges", "pos", "test.jsonl")).readlines()) == 1
+    assert len(open(folders.data_path("edges", "pos", "test.jsonl")).readlines()) == 1
 
 
 def test_text_that_is_too_short_is_refused_before_anything_is_trained(folders):
@@ -120,7 +120,7 @@ def test_what_is_said_of_the_text_and_of_what_is_missing(folders):
     message = describe_text(folders)
     assert message[0].startswith("2,000 sentences (0.2 million characters) in de, en")
     assert "parallel_bible (aligned)" in message[0]
-    lacking = " ".join(left_out(folders, ["en", "de", "fr"], 4000, TASKS))
+    lacking = " ".join(omissions(folders, ["en", "de", "fr"], 4000, TASKS))
     assert "The text has no fr." in lacking and "vocabulary of 16,000" in lacking
     assert "parts of speech" not in lacking and "probes" not in lacking
 
@@ -129,8 +129,8 @@ def test_what_is_said_of_the_text_and_of_what_is_missing(folders):
 def test_text_of_one_language_is_said_to_have_no_pairs(folders, source):
     bare = folders._replace(source=source)
     for file in ("corpus/parallel/test/sentences", "sentences/test"):
-        shutil.rmtree(folders.made(file))
-    message = left_out(bare, ["en"], 4000, TASKS)
+        shutil.rmtree(folders.data_path(file))
+    message = omissions(bare, ["en"], 4000, TASKS)
     pairs = [line for line in message if "Retrieval" in line]
     expected = "Retrieval is left out: it needs text in two languages."
     assert len(pairs) == 1 and pairs[0].startswith(expected)

@@ -189,7 +189,7 @@ def test_activations_keep_their_type_on_another_machine(tmp_path, monkeypatch):
 def test_the_command_is_told_without_folders_of_this_machine():
     flags = ["--work_dir=w", "--data_dir=/home/me/DATA", "--document_only", "--size=4"]
     command = "decoupled reproduce --work_dir=w --data_dir=DATA --size=4"
-    assert run.shown_command(flags) == command
+    assert run.document_command(flags) == command
 
 
 def test_nothing_is_written_with_settings_that_jobs_would_refuse(root, folders):

@@ -14,9 +14,14 @@ from decoupled.core.errors import UserError
 from decoupled.runs.curve import Curve, crossing
 from decoupled.studies import claims, measures
 from decoupled.studies.claims import Contrast
-from decoupled.studies.items import Answered
+from decoupled.studies.items import ItemScores
 from decoupled.studies.jobs import complete_jobs
-from decoupled.studies.measures import SOURCES, Analysed, ResultReader, read_measures
+from decoupled.studies.measures import (
+    SOURCES,
+    AnalysisResult,
+    ResultReader,
+    read_measures,
+)
 from decoupled.studies.statistics import Sums
 from decoupled.studies.study import (
     check_published,
@@ -92,7 +97,7 @@ def finetunings(root, folders):
         def read_items(folder, data_dir):
             times = 0.0 if "keep_2" in folder else 1.0
             return {
-                language: Answered(
+                language: ItemScores(
                     Sums(np.arange(count) % 2 * times, np.ones(count)), 30.0
                 )
                 for language, count in sizes.items()
@@ -397,8 +402,8 @@ def test_word_similarity_is_that_of_the_output_embedding_on_pairs():
     lacking = [{"set": "men", "embedding": "output", "score": "dot", "spearman": None}]
     models.append({"correlations": lacking})
     rows = ["coupled", "e_large", "e_small"]
-    analysed = Analysed({"models": models}, values, rows, "")
-    reader = types.SimpleNamespace(analysed=lambda name, seed: analysed)
+    analysed = AnalysisResult({"models": models}, values, rows, "")
+    reader = types.SimpleNamespace(analysis=lambda name, seed: analysed)
     read = SOURCES[claims.SIMILARITY].read(reader, 0)
     assert read.keys() == {"coupled", "e_large"}
     for row, entry in (("coupled", models[0]), ("e_large", models[1])):
@@ -415,7 +420,7 @@ def test_anybody_can_recompute_the_intervals(
 
     def read_items(folder, data_dir):
         got = generator.integers(0, 9, 30)
-        return {"en": Answered(Sums(got, np.full(30, 9.0)), 1.0)}
+        return {"en": ItemScores(Sums(got, np.full(30, 9.0)), 1.0)}
 
     monkeypatch.setattr(measures, "read_items", read_items)
     for name in ("neighbours/seed_0/neighbours", "masked_lm/seed_1/masked_lm"):

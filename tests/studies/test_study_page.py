@@ -354,7 +354,7 @@ def test_numbers_written_by_hand_are_those_of_the_study(page):
     estimates = [each for study in studies for each in study.estimates.values()]
     [third] = [claim for claim in judge(studies[1]) if claim.claim == "3"]
     for p_value in re.findall(r"p = ([\d.]+)", text):
-        assert p_value == f"{third.corrected:.3f}"
+        assert p_value == f"{third.corrected_p:.3f}"
     written = re.findall(
         rf"({_NUMBER})(?: nats| logits| points)? \(({_NUMBER}) to ({_NUMBER})[;)]", text
     )

@@ -96,7 +96,7 @@ def largest(judged):
 
 def test_p_values_are_corrected_over_all_claims_and_parts(supported):
     expected = holm(largest(supported))
-    assert {n: claim.corrected for n, claim in supported.items()} == expected
+    assert {n: claim.corrected_p for n, claim in supported.items()} == expected
     for number in "56":
         assert len({part.p_value for part in supported[number].parts}) == 2
 
@@ -123,7 +123,7 @@ def test_small_and_wide_intervals():
     judged = judge_all(score(4.4, **equal))
     low, high = judged["1"].parts[0].estimate.interval()
     # Within the margin, which a rule without a margin does not test itself.
-    assert -1 < low < high < 1 and judged["1"].corrected > 0.05
+    assert -1 < low < high < 1 and judged["1"].corrected_p > 0.05
     assert [judged[n].verdict for n in "123"] == [UNDECIDED, UNDECIDED, NO_EFFECT]
     judged = judge_all(score(8.0, e_large=28.5))
     assert judged["1"].verdict == judged["3"].verdict == UNDECIDED
@@ -161,11 +161,11 @@ def test_rows_that_were_not_run():
     assert {n: claim.verdict for n, claim in judged.items()} == {
         **dict.fromkeys("1245", NOT_RUN), **dict.fromkeys("367", SUPPORTED),
     }  # fmt: skip
-    assert judged["1"].corrected is None and judged["1"].parts[0].estimate is None
+    assert judged["1"].corrected_p is None and judged["1"].parts[0].estimate is None
     assert judged["1"].reasons == ["Rows that were not run: decoupled, coupled."]
     # Holm's method corrects for the three that were run.
     expected = holm(largest({n: judged[n] for n in "367"}))
-    assert {n: judged[n].corrected for n in "367"} == expected
+    assert {n: judged[n].corrected_p for n in "367"} == expected
     part = judged["3"].parts[0]
     assert part.smallest == part.estimate.smallest_effect(0.05 / 3)
 
@@ -174,7 +174,7 @@ def test_rows_that_were_not_run():
 def test_fewer_than_five_seeds_give_no_verdict(seeds):
     few = {key: measured(key, SCORES, seeds=seeds) for key in SCORE_PARTS}
     claim = judge_all(few)["3"]
-    assert claim.verdict == TOO_FEW and claim.corrected is None
+    assert claim.verdict == TOO_FEW and claim.corrected_p is None
     assert bool(claim.parts[0].estimate) == (seeds > 1)
     assert f"{seeds} seeds" in claim.reasons[0]
 
@@ -201,7 +201,7 @@ def test_a_row_that_did_not_train_makes_contrasts_void():
     assert judged["4"].reasons == [BAD] and judged["4"].parts[0].estimate is None
     # It stays one of the seven that Holm's method corrects for.
     expected = holm(largest(judged)) | {"4": None}
-    assert {n: claim.corrected for n, claim in judged.items()} == expected
+    assert {n: claim.corrected_p for n, claim in judged.items()} == expected
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_a_measure_that_does_not_show_pretraining_decides_nothing(
     }  # fmt: skip
     reason = f"probes: {row} is not clearly above its control and baseline."
     assert judged["3"].reasons == [reason]
-    assert judged["3"].parts[0].estimate is not None and judged["3"].corrected is None
+    assert judged["3"].parts[0].estimate is not None and judged["3"].corrected_p is None
 
 
 def test_a_collapsed_control_does_not_hide_a_gain():
@@ -270,7 +270,7 @@ def test_measures_that_were_not_taken():
     lacking = dict.fromkeys(("last_layer", *SCORE_PARTS))
     judged = judge_all(measures(**lacking))
     assert judged["3"].verdict == judged["7"].verdict == NOT_MEASURED
-    assert judged["7"].missing() == [] and judged["7"].corrected is None
+    assert judged["7"].missing() == [] and judged["7"].corrected_p is None
     retrieval = measures()["retrieval"]
     values = {r: v for r, v in retrieval.values.items() if r not in CONTROLS}
     taken = measures(retrieval=dataclasses.replace(retrieval, values=values))
@@ -282,7 +282,7 @@ def test_a_claim_is_judged_by_the_part_that_was_measured():
     assert judged["6"].verdict == SUPPORTED
     assert judged["6"].missing() == ["word similarity"]
     p_values = largest(judged) | {"6": judged["6"].parts[1].p_value}
-    assert judged["6"].corrected == holm(p_values)["6"] < 0.05
+    assert judged["6"].corrected_p == holm(p_values)["6"] < 0.05
     falling = measured("masked-LM accuracy", SCORES | {"e_large": 20.0})
     lacking = measures(word_similarity=None, masked_lm_accuracy=falling)
     assert verdicts_of(lacking)["6"] == CONTRADICTED
