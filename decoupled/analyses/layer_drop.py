@@ -42,8 +42,8 @@ _MAY_DIFFER = (
 class FinetunedRun(NamedTuple):
     """A fine-tuned model: its folder, the files of its results, its task, settings and
     vocabulary (the beginning of its fingerprint), the layers of the pre-trained model
-    (None of earlier versions), what else config.json says of its training, the metrics
-    of its score, and a score per seed with the weights that it is of (SHA-256; "" of
+    (None in earlier versions), what else config.json says of its training, the metrics
+    of its score, and a score per seed with the weights that it is of (SHA-256; "" in
     earlier versions)."""
 
     folder: str

@@ -46,7 +46,7 @@ _MOST_DRAWN = 8
 _LABELS = "masked_lm_ids"
 # The number of sequences that are read at once.
 _READ_SIZE = 512
-# The most positions whose logits have their rank taken, spread evenly over all.
+# The rank of logits is that of at most so many positions, spread evenly over all.
 _MOST_RANKED = 10_000
 # A perplexity beyond exp(700) would be infinite.
 _MOST_NATS = 700.0
@@ -308,7 +308,7 @@ def tables(result: dict[str, Any]) -> Iterator[Table]:
     tokens = {name: of["tokens"] for name, of in result["languages"].items()}
     rows = []
     for model in result["models"]:
-        # Of one language, that is the mean.
+        # With one language, its values are the means.
         means = {ALL: model[ALL]} if len(model["languages"]) > 1 else {}
         for language, values in {**model["languages"], **means}.items():
             rows.append(

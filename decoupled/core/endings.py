@@ -44,12 +44,12 @@ _USER_ERRORS = (
     "UnavailableError",
 )
 
-# What has to be done however the process ends.
+# Functions that are called however the process ends.
 _clean_ups: list[Callable[[], None]] = []
 _report_unraisable = sys.unraisablehook
 # The descriptor of the terminal, to which this module writes its lines.
 _terminal = 2
-# Whether the process ends without the interpreter's own end.
+# Whether the process ends without the clean-up of the interpreter.
 _ends_at_once = False
 # The running command, and the command line that resumes it.
 _name, _resume_command = "", ""

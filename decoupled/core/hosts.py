@@ -91,7 +91,7 @@ class Group:
                     f"{self.names[index]} is at {other_call}, {self.names[0]} at {what}"
                 )
             values.append(other_value)
-        # All have read the result before this one.
+        # All processes have read the result of the meeting before this one.
         if self._number > 1:
             self._store.delete(f"meet/{self._number - 1}")
         try:

@@ -92,7 +92,7 @@ def _receive(hosts, record, say):
                 newcomer = files.parse_json(_line(connection))
                 refusal = _refusal(arrivals, newcomer, hosts)
             except (OSError, ValueError, KeyError, TypeError):
-                # Nobody came, or somebody else.
+                # Nobody has connected, or it was no process of this run.
                 patience.check(_who_is_missing(records, hosts))
                 continue
             if refusal:
