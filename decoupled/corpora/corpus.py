@@ -30,7 +30,7 @@ SPLITS = ("train", "eval")
 _NAMED_LANGUAGES = 10
 # The manifest holds these counts for each language.
 COUNTED = ("documents", "sentences", "characters", "bytes")
-# This file marks a folder without a manifest as the rest of a killed build. Such a
+# This file marks a folder without a manifest as that of an unfinished build. Such a
 # folder may be cleared.
 BUILDING = "building.txt"
 
@@ -110,7 +110,7 @@ def _check_manifest(folder: str, path: str, manifest: dict[str, Any]) -> None:
 
 
 def check_counts(folder: str, counts: dict[str, Any]) -> None:
-    """Checks what is written of a language in a split: its counts and its files.
+    """Checks the entry of a language in a split: its counts and its files.
 
     Raises:
       KeyError, TypeError, AttributeError: it has another form.
@@ -176,21 +176,20 @@ def find_corpus(folder: str, inputs: Mapping[str, Any]) -> Corpus | None:
     """The complete corpus in `folder` that was built from `inputs`, or None."""
     if files.exists(os.path.join(folder, MANIFEST)):
         corpus = Corpus(folder)
-        saved = corpus.manifest.get("inputs", {})
         # Older manifests do not record which versions of the libraries made the text.
-        known = {"libraries": inputs.get("libraries"), **saved}
-        different = difference(known, inputs)
-        if different:
+        old_inputs = {"libraries": inputs.get("libraries")}
+        old_inputs |= corpus.manifest.get("inputs", {})
+        if change := difference(old_inputs, inputs):
             raise UserError(
-                f"{folder}: holds a corpus of other inputs ({different}); choose "
+                f"{folder}: holds a corpus of other inputs ({change}); choose "
                 "another --output_dir or remove the folder"
             )
         return corpus
     if not gfile.isdir(folder):
         return None
     names = {name.rstrip("/") for name in gfile.listdir(folder)} - {LOCK}
-    # A build that was killed while it wrote its first file left only part of that.
-    names = {name for name in names if not _is_begun_mark(name)}
+    # A build that was killed while it wrote its first file left only a part of it.
+    names = {name for name in names if not _is_partial_marker(name)}
     if names and BUILDING not in names:
         raise UserError(
             f"{folder}: neither empty nor a corpus (holds {sorted(names)[0]}); choose "
@@ -199,24 +198,24 @@ def find_corpus(folder: str, inputs: Mapping[str, Any]) -> Corpus | None:
     return None
 
 
-def _is_begun_mark(name):
+def _is_partial_marker(name):
     return name.startswith(BUILDING) and files.is_temporary(name)
 
 
-def difference(saved: Any, new: Any) -> str:
+def difference(old: Any, new: Any) -> str:
     """The first difference of two nested dicts, e.g. "a.b: 1 != 2"; "" if none."""
-    changes = differences("", saved, new)
-    return next((f"{name}: {old} != {value}" for name, old, value in changes), "")
+    changes = differences("", old, new)
+    return next((f"{name}: {value} != {other}" for name, value, other in changes), "")
 
 
-def without_held_out(
+def no_held_out_warning(
     corpus: Corpus, train: Iterable[str], held_out: Iterable[str]
 ) -> str:
     """A warning that names the languages of `train` that are not in `held_out`, and
     says what helps with the source of `corpus`; "" where there are none.
     """
-    missing = sorted(set(train) - set(held_out))
-    if not missing:
+    languages = sorted(set(train) - set(held_out))
+    if not languages:
         return ""
     advice = "more documents, or a larger share to hold out, would give some"
     if corpus.manifest.get("inputs", {}).get("source") == "text":
@@ -226,27 +225,27 @@ def without_held_out(
             "put one after each with sed G FILE > NEW_FILE"
         )
     return (
-        f"warning: no held-out text in {_named(missing)}; pretrain cannot evaluate "
-        f"there ({advice})"
+        f"warning: no held-out text in {_short_list(languages)}; pretrain cannot "
+        f"evaluate there ({advice})"
     )
 
 
-def much_held_out(corpus: Corpus, eval_share: float) -> str:
+def large_held_out_note(corpus: Corpus, eval_share: float) -> str:
     """A line on languages of which far more than `eval_share` is held out, as happens
     with few documents of unequal size; "" where there are none."""
     train, held_out = (corpus.counts(split, "characters") for split in SPLITS)
     shares = {x: held_out[x] / (held_out[x] + train.get(x, 0)) for x in held_out}
-    least = max(5 * eval_share, 0.05)
-    large = [f"{share:.0%} of {x}" for x, share in shares.items() if share > least]
-    if not large:
+    min_share = max(5 * eval_share, 0.05)
+    large_shares = [f"{s:.0%} of {x}" for x, s in shares.items() if s > min_share]
+    if not large_shares:
         return ""
     return (
-        f"held out: {_named(large)}, though build_corpus.eval_share is {eval_share}; "
-        "more and smaller documents give a share near it"
+        f"held out: {_short_list(large_shares)}, though build_corpus.eval_share is "
+        f"{eval_share}; more and smaller documents give a share near it"
     )
 
 
-def _named(items: list[str]) -> str:
+def _short_list(items: list[str]) -> str:
     more = len(items) - _NAMED_LANGUAGES
-    shown = ", ".join(items[:_NAMED_LANGUAGES])
-    return f"{shown} and {more} more" if more > 0 else shown
+    first_items = ", ".join(items[:_NAMED_LANGUAGES])
+    return f"{first_items} and {more} more" if more > 0 else first_items

@@ -23,7 +23,7 @@ from decoupled.corpora.corpus import (
 )
 
 MAX_FILE_BYTES = 64 << 20
-# The folder of the notes on finished parts, while a corpus is being built.
+# This folder has the notes on finished parts while a corpus is being built.
 WORK = "work"
 # This file in the work folder holds the inputs that the build was begun with.
 _INPUTS = "inputs.json"
@@ -51,8 +51,8 @@ def write_corpus(
     with all_or_nothing(folder):
         splits = {split: {} for split in SPLITS}
         for language, documents in languages:
-            written = write_documents(folder, language, documents)
-            for split, counts in written.items():
+            counts_by_split = write_documents(folder, language, documents)
+            for split, counts in counts_by_split.items():
                 splits[split][language] = counts
         if not splits["train"]:
             raise UserError(f"{source}: no text for training is left; nothing written")
@@ -91,14 +91,14 @@ def write_manifest(
     splits: Mapping[str, Mapping[str, Any]],
     dropped: Mapping[str, int],
     tasks: Mapping[str, Any],
-    **further: Mapping[str, Any],
+    **further_fields: Mapping[str, Any],
 ) -> None:
     """Writes the manifest, after everything else; arguments as in `write_corpus`.
 
     Args:
       splits: split -> language -> counts of `TextShards`.
-      further: languages (language -> its input files, and what was dropped from them),
-        pairs (split -> language -> pairs with English).
+      further_fields: languages (language -> its input files, and what was dropped from
+        them), pairs (split -> language -> pairs with English).
     """
     manifest = {
         "format": FORMAT,
@@ -107,7 +107,7 @@ def write_manifest(
         "splits": {split: dict(sorted(splits[split].items())) for split in SPLITS},
         "tasks": dict(tasks),
         "dropped": dict(dropped),
-        **further,
+        **further_fields,
     }
     files.write_json(os.path.join(folder, MANIFEST), manifest)
 
@@ -122,7 +122,7 @@ def building(folder: str, inputs: Mapping[str, Any]) -> Iterator[None]:
     Raises:
       UserError: the folder cannot be made or written to.
     """
-    existed = gfile.isdir(folder)
+    folder_existed = gfile.isdir(folder)
     files.make_folder(folder)
     marker = os.path.join(folder, BUILDING)
     files.write_text(marker, "A corpus is being built here; not complete.\n")
@@ -135,7 +135,7 @@ def building(folder: str, inputs: Mapping[str, Any]) -> Iterator[None]:
         if not gfile.glob(f"{folder}/", "text/*/*/*"):
             clear(folder)
             gfile.remove(marker)
-            if not existed:
+            if not folder_existed:
                 gfile.rmtree(folder)
         raise
     clean_up(folder)
@@ -157,17 +157,17 @@ def clear(folder: str) -> None:
 
 def _note_inputs(work_dir, inputs):
     path = os.path.join(work_dir, _INPUTS)
-    begun = files.read_json(path) if files.exists(path) else inputs
-    if different := difference(begun, inputs):
+    old_inputs = files.read_json(path) if files.exists(path) else inputs
+    if change := difference(old_inputs, inputs):
         console.say(
-            f"{work_dir}: begun with other inputs ({different}); what depends on them "
+            f"{work_dir}: begun with other inputs ({change}); what depends on them "
             "is done anew"
         )
     files.write_json(path, dict(inputs))
 
 
 def clean_up(folder: str) -> None:
-    """Removes what a complete corpus does not need: notes, text of unused units, rests.
+    """Removes what a complete corpus does not need: notes, unused text, temporaries.
 
     Text built from files lies in one folder per unit; text of catalogs does not.
     """
@@ -177,10 +177,10 @@ def clean_up(folder: str) -> None:
         for counts in languages.values()
         for entry in counts["files"]
     ]
-    listed = {*names, *map(os.path.dirname, names)}
+    used_paths = {*names, *map(os.path.dirname, names)}
     for split in SPLITS:
         for path in gfile.glob(f"{folder}/text/{split}/", "*/*"):
-            if os.path.relpath(path, folder) in listed:
+            if os.path.relpath(path, folder) in used_paths:
                 continue
             if gfile.isdir(path):
                 gfile.rmtree(path)
@@ -197,7 +197,7 @@ def write_documents(
 ) -> dict[str, dict[str, Any]]:
     """Writes documents, each with its split, to text/SPLIT/`place`.
 
-    What was there before is removed. After a failure nothing is left, which also frees
+    Older text there is removed first. After a failure nothing is left, which also frees
     a full disk. `place` is a language, or a folder in it.
 
     Returns:
@@ -208,13 +208,13 @@ def write_documents(
     try:
         for split, document in documents:
             writers[split].write(document)
-        counts = {split: writer.finish() for split, writer in writers.items()}
+        counts_by_split = {split: writer.finish() for split, writer in writers.items()}
     except BaseException:
         for writer in writers.values():
             writer.abandon()
         _clear_text(folder, place)
         raise
-    return {split: counted for split, counted in counts.items() if counted}
+    return {split: counts for split, counts in counts_by_split.items() if counts}
 
 
 def _clear_text(folder, place):
@@ -254,7 +254,7 @@ class TextShards:
             self._close()
 
     def finish(self) -> dict[str, Any]:
-        """Gives the files their names; the files and counts, {} without documents."""
+        """Gives the files their names; returns files and counts, {} if none."""
         if self._handle is not None:
             self._close()
         if not self._entries:

@@ -21,7 +21,7 @@ from decoupled.corpora.corpus import Document, read_documents
 from decoupled.corpora.corpus_writer import write_documents
 from decoupled.corpora.text_units import DIGEST, TextJob, TextUnit, digests_path
 
-# There are as many passes over the files. One takes 40 bytes for each: 640 MiB.
+# One pass over the files handles about this many, with 40 bytes for each: 640 MiB.
 DOCUMENTS_AT_ONCE = 1 << 24
 
 
@@ -34,61 +34,62 @@ def find_duplicates(paths: Sequence[str]) -> list[np.ndarray]:
     Returns:
       for each file, the indices of its repeated documents, int64, ascending.
     """
-    counts = [_read(path).size for path in paths]
+    counts = [_read_digests(path).size for path in paths]
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     passes = -(-int(starts[-1]) // DOCUMENTS_AT_ONCE)
     places_by_pass = [np.zeros(0, np.int64)]
     for number in range(passes):
-        places_by_pass.append(_repeated(paths, starts, number, passes))
-    repeated = np.sort(np.concatenate(places_by_pass))
-    places = np.searchsorted(repeated, starts)
+        places_by_pass.append(_repeated_places(paths, starts, number, passes))
+    places = np.sort(np.concatenate(places_by_pass))
+    bounds = np.searchsorted(places, starts)
     return [
-        repeated[places[index] : places[index + 1]] - starts[index]
+        places[bounds[index] : bounds[index + 1]] - starts[index]
         for index in range(len(paths))
     ]
 
 
-def find_moved(paths: Sequence[str], splits: Collection[str]) -> int | None:
+def find_moved_document(paths: Sequence[str], splits: Collection[str]) -> int | None:
     """The digest of the document that changes its split, so that a language has text in
     both; None if no document does.
 
     `paths` are the digests of all its documents, `splits` those that have some. Where
     all documents are equal, or there is only one, training needs it.
     """
-    ends = [
+    digest_ranges = [
         (int(digests.min()), int(digests.max()))
-        for digests in map(_read, paths)
+        for digests in map(_read_digests, paths)
         if digests.size
     ]
-    if not ends:
+    if not digest_ranges:
         return None
-    lowest, highest = min(low for low, _ in ends), max(high for _, high in ends)
+    lowest = min(low for low, _ in digest_ranges)
+    highest = max(high for _, high in digest_ranges)
     if "train" not in splits:
         return highest
     return lowest if "eval" not in splits and lowest != highest else None
 
 
-def has_document(path: str, number: int) -> bool:
+def has_document(path: str, digest: int) -> bool:
     """True if a file of digests contains this digest."""
-    return bool((_read(path) == number).any())
+    return bool((_read_digests(path) == digest).any())
 
 
-def _repeated(paths, starts, number: int, passes: int) -> np.ndarray:
+def _repeated_places(paths, starts, number: int, passes: int) -> np.ndarray:
     """Places of repeated digests among those that belong to one pass."""
-    values, places = [], []
+    digests, places = [], []
     for path, start in zip(paths, starts[:-1], strict=True):
-        read = _read(path)
-        chosen = np.flatnonzero(read % np.uint64(passes) == number)
-        values.append(read[chosen])
-        places.append(chosen + start)
-    values, places = np.concatenate(values), np.concatenate(places)
+        file_digests = _read_digests(path)
+        indices = np.flatnonzero(file_digests % np.uint64(passes) == number)
+        digests.append(file_digests[indices])
+        places.append(indices + start)
+    digests, places = np.concatenate(digests), np.concatenate(places)
     # Stable: equal digests stay in the order of the text.
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    return places[order[1:][ordered[1:] == ordered[:-1]]]
+    order = np.argsort(digests, kind="stable")
+    sorted_digests = digests[order]
+    return places[order[1:][sorted_digests[1:] == sorted_digests[:-1]]]
 
 
-def _read(path: str) -> np.ndarray:
+def _read_digests(path: str) -> np.ndarray:
     return np.frombuffer(files.read_bytes(path), DIGEST)
 
 
@@ -96,16 +97,16 @@ def _read(path: str) -> np.ndarray:
 class UniqueUnit:
     """A unit to write again, with the documents to leave out or to move.
 
-    splits: from the unit's result. duplicates: a file of indices, int64.
+    splits: from the unit's result. duplicates_path: a file of indices, int64.
     sha256: of that file.
-    moved: the digest of a document that moves to the other split, or None.
+    moved_digest: of the document that moves to the other split, or None.
     """
 
     unit: TextUnit
     splits: dict[str, Any]
-    duplicates: str
+    duplicates_path: str
     sha256: str
-    moved: int | None = None
+    moved_digest: int | None = None
 
     @property
     def name(self) -> str:
@@ -127,46 +128,46 @@ class UniqueJob(TextJob):
 
     def inputs(self, unit: UniqueUnit) -> dict[str, Any]:
         """All that the text depends on."""
-        changes = {"duplicates": unit.sha256, "moved": unit.moved}
+        changes = {"duplicates": unit.sha256, "moved": unit.moved_digest}
         return {**super().inputs(unit.unit), "splits": unit.splits, **changes}
 
     def run(self, unit: UniqueUnit) -> dict[str, Any]:
         """Writes a unit's text again; returns counts by split."""
         share = self.settings.eval_share
-        kept = _without_duplicates(self.corpus_dir, unit, share)
+        documents = _without_duplicates(self.corpus_dir, unit, share)
         splits = write_documents(
             self.corpus_dir,
             f"{unit.unit.language}/{unit.name}",
-            text_units.with_splits(kept, share, unit.moved),
+            text_units.with_splits(documents, share, unit.moved_digest),
         )
         return {"splits": splits}
 
 
 def unique_unit(
-    job: TextJob, unit: TextUnit, splits, duplicates, moved: int | None
+    job: TextJob, unit: TextUnit, splits, indices, moved_digest: int | None
 ) -> UniqueUnit:
-    """The unit that leaves out `duplicates`, indices of documents, int64."""
+    """The unit that leaves out the documents at `indices`, int64."""
     path = os.path.join(job.work_dir, f"{unit.name}.duplicates")
-    content = duplicates.astype("<i8").tobytes()
+    content = indices.astype("<i8").tobytes()
     with files.atomic_write(path, "wb") as handle:
         handle.write(content)
-    return UniqueUnit(unit, splits, path, files.fingerprint(content), moved)
+    return UniqueUnit(unit, splits, path, files.fingerprint(content), moved_digest)
 
 
 def _without_duplicates(
     folder: str, unit: UniqueUnit, eval_share: float
 ) -> Iterator[tuple[int, Document]]:
     """The documents that are kept, with their digests; train first, then eval."""
-    digests = _read(digests_path(folder, unit.unit))
-    stays = np.ones(digests.size, bool)
-    stays[np.frombuffer(files.read_bytes(unit.duplicates), "<i8")] = False
+    digests = _read_digests(digests_path(folder, unit.unit))
+    keep_mask = np.ones(digests.size, bool)
+    keep_mask[np.frombuffer(files.read_bytes(unit.duplicates_path), "<i8")] = False
     for split, counts in unit.splits.items():
-        inside = (
-            (int(number), keep)
-            for number, keep in zip(digests, stays, strict=True)
-            if text_units.split_of(int(number), eval_share) == split
+        digests_of_split = (
+            (int(digest), keep)
+            for digest, keep in zip(digests, keep_mask, strict=True)
+            if text_units.split_of(int(digest), eval_share) == split
         )
-        written = read_documents(folder, counts["files"])
-        for (number, keep), document in zip(inside, written, strict=True):
+        documents = read_documents(folder, counts["files"])
+        for (digest, keep), document in zip(digests_of_split, documents, strict=True):
             if keep:
-                yield number, document
+                yield digest, document

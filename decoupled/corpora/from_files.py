@@ -21,7 +21,7 @@ from decoupled.corpora.corpus import SPLITS
 from decoupled.corpora.duplicates import (
     UniqueJob,
     find_duplicates,
-    find_moved,
+    find_moved_document,
     has_document,
     unique_unit,
 )
@@ -110,29 +110,29 @@ class FilesBuild:
             build), a language has no text, or the folder cannot be written.
         """
         job = TextJob(folder, self._settings)
-        repeated = collections.Counter()
-        units = _units(job, self._files, repeated)
+        copies = collections.Counter()
+        units = _units(job, self._files, copies)
         results = run_units(job, units, self._runner, "reading text", _SMALL_BYTES)
         parts = {language: [] for language in self._files}
         for unit, result in zip(units, results, strict=True):
             dropped = collections.Counter(result["dropped"])
             parts[unit.language].append(_Part(unit, result["splits"], dropped))
-        _write_anew(job, parts, self._runner)
+        _rewrite_parts(job, parts, self._runner)
         _check_text(self._files, parts, self._settings)
-        _write_manifest(folder, self._files, inputs, parts, repeated)
+        _write_manifest(folder, self._files, inputs, parts, copies)
 
 
 def _check_columns(paths: Mapping[str, Sequence[str]]) -> None:
     """Refuses files in several languages without a column that names them."""
     setting = "build_corpus.language_column"
     languages: dict[str, list[str]] = {}
-    for language, of_language in paths.items():
-        for path in of_language:
+    for language, language_paths in paths.items():
+        for path in language_paths:
             languages.setdefault(path, []).append(language)
-    without = [path for path in languages if not source_of(path).has_columns]
-    if len(without) == len(languages):
+    plain_paths = [path for path in languages if not source_of(path).has_columns]
+    if len(plain_paths) == len(languages):
         raise UserError(f"{setting}: no --input is a table or JSON lines; leave it out")
-    for path in without:
+    for path in plain_paths:
         if len(languages[path]) > 1:
             raise UserError(
                 f"{path}: is given for {' and '.join(languages[path])}, but has no "
@@ -140,14 +140,14 @@ def _check_columns(paths: Mapping[str, Sequence[str]]) -> None:
             )
 
 
-def _units(job, by_language: _Files, repeated: collections.Counter) -> list[TextUnit]:
+def _units(job, input_files: _Files, copies: collections.Counter) -> list[TextUnit]:
     """The units of all files; files with equal contents are read once."""
     units = []
-    for language, inputs in by_language.items():
+    for language, inputs in input_files.items():
         seen = set()
         for file in inputs:
             if file.sha256 in seen:
-                repeated[language] += 1
+                copies[language] += 1
                 console.say(f"{file.path}: a copy of another file of {language}")
                 continue
             seen.add(file.sha256)
@@ -155,78 +155,77 @@ def _units(job, by_language: _Files, repeated: collections.Counter) -> list[Text
     return units
 
 
-def _write_anew(job, parts: _Parts, runner) -> None:
+def _rewrite_parts(job, parts: _Parts, runner) -> None:
     """Writes the parts with duplicates or a document to move again."""
-    anew = []
-    for chosen in console.track(parts.values(), "looking for equal documents"):
-        paths = [digests_path(job.corpus_dir, part.unit) for part in chosen]
-        repeated = [np.zeros(0, np.int64)] * len(chosen)
+    rewrites = []
+    for group in console.track(parts.values(), "looking for equal documents"):
+        paths = [digests_path(job.corpus_dir, part.unit) for part in group]
+        duplicates = [np.zeros(0, np.int64)] * len(group)
         if job.settings.drop_duplicates:
-            repeated = find_duplicates(paths)
+            duplicates = find_duplicates(paths)
         # Documents are split at random, so that a small language may lack a split.
-        moved = None
+        moved_digest = None
         if job.settings.eval_share:
-            moved = find_moved(paths, {name for part in chosen for name in part.splits})
-        for part, path, duplicates in zip(chosen, paths, repeated, strict=True):
-            if duplicates.size:
-                part.dropped[DUPLICATE] += int(duplicates.size)
-            moves = moved is not None and has_document(path, moved)
-            if duplicates.size or moves:
-                unit = unique_unit(job, part.unit, part.splits, duplicates, moved)
-                anew.append((part, unit))
-    if not anew:
+            splits = {split for part in group for split in part.splits}
+            moved_digest = find_moved_document(paths, splits)
+        for part, path, indices in zip(group, paths, duplicates, strict=True):
+            if indices.size:
+                part.dropped[DUPLICATE] += int(indices.size)
+            has_moved = moved_digest is not None and has_document(path, moved_digest)
+            if indices.size or has_moved:
+                unit = unique_unit(job, part.unit, part.splits, indices, moved_digest)
+                rewrites.append((part, unit))
+    if not rewrites:
         return
     results = run_units(
         UniqueJob(job.corpus_dir, job.settings),
-        [unit for _, unit in anew],
+        [unit for _, unit in rewrites],
         runner,
         "leaving out and moving documents",
         _SMALL_TEXT_BYTES,
     )
-    for (part, _), result in zip(anew, results, strict=True):
+    for (part, _), result in zip(rewrites, results, strict=True):
         part.splits = result["splits"]
 
 
-def _check_text(by_language: _Files, parts: _Parts, settings: CorpusSettings) -> None:
-    for language, of_language in parts.items():
-        if any(part.splits for part in of_language):
+def _check_text(input_files: _Files, parts: _Parts, settings: CorpusSettings) -> None:
+    for language, language_parts in parts.items():
+        if any(part.splits for part in language_parts):
             continue
-        paths = ", ".join(file.path for file in by_language[language])
+        paths = ", ".join(file.path for file in input_files[language])
         message = f"--input={language}=: no text in {paths}"
-        dropped = set().union(*(part.dropped for part in of_language))
-        if not dropped.isdisjoint((OTHER_LANGUAGE, NO_LANGUAGE)):
+        reasons = set().union(*(part.dropped for part in language_parts))
+        if not reasons.isdisjoint((OTHER_LANGUAGE, NO_LANGUAGE)):
             message += (
                 f" with {settings.language_value(language)!r} in column "
                 f"{settings.language_column!r}, which has others there "
                 "(build_corpus.language_values)"
             )
-        elif dropped:
-            message += f"; left out: {', '.join(sorted(dropped))}"
+        elif reasons:
+            message += f"; left out: {', '.join(sorted(reasons))}"
         raise UserError(message)
 
 
-def _write_manifest(
-    folder, by_language: _Files, inputs, parts: _Parts, repeated
-) -> None:
+def _write_manifest(folder, input_files: _Files, inputs, parts: _Parts, copies) -> None:
     splits = {split: {} for split in SPLITS}
     languages = {}
     dropped = collections.Counter()
-    for language, read in by_language.items():
-        left_out = collections.Counter(
-            {REPEATED_FILE: repeated[language]} if repeated[language] else {}
+    for language, language_files in input_files.items():
+        language_dropped = collections.Counter(
+            {REPEATED_FILE: copies[language]} if copies[language] else {}
         )
         for part in parts[language]:
-            left_out.update(part.dropped)
-        dropped.update(left_out)
+            language_dropped.update(part.dropped)
+        dropped.update(language_dropped)
         languages[language] = {
             "inputs": [
-                {**file._asdict(), "path": os.path.basename(file.path)} for file in read
+                {**file._asdict(), "path": os.path.basename(file.path)}
+                for file in language_files
             ],
-            "dropped": dict(sorted(left_out.items())),
+            "dropped": dict(sorted(language_dropped.items())),
         }
         for split in SPLITS:
-            splits_of = (part.splits for part in parts[language])
-            counts = [each[split] for each in splits_of if split in each]
+            counts = [p.splits[split] for p in parts[language] if split in p.splits]
             if counts:
                 splits[split][language] = _sum(counts)
     corpus_writer.write_manifest(

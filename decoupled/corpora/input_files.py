@@ -1,4 +1,4 @@
-"""Input files by language: found, and read once for their SHA-256."""
+"""Finds the input files of each language, and reads them once for their SHA-256."""
 
 import concurrent.futures
 import re
@@ -29,7 +29,7 @@ def find_inputs(inputs: list[str], flag: str = "--input=") -> dict[str, list[str
 
     `flag` stands before an input in messages.
     """
-    by_language: dict[str, list[str]] = {}
+    paths_by_language: dict[str, list[str]] = {}
     for value in (part for text in inputs for part in _BETWEEN_INPUTS.split(text)):
         language, separator, pattern = value.partition("=")
         if not (separator and pattern and language):
@@ -42,16 +42,16 @@ def find_inputs(inputs: list[str], flag: str = "--input=") -> dict[str, list[str
         if not paths:
             raise UserError(f"{flag}{value}: no file matches {pattern}")
         for path in paths:
-            # So Python reads a name that is not UTF-8; no manifest could hold it.
+            # Python's form of a name that is not UTF-8; no manifest could hold it.
             if _SURROGATE.search(path):
                 raise UserError(
                     f"{flag}{value}: the name of {path!r} is not UTF-8; rename the file"
                 )
-        known = by_language.setdefault(language, [])
-        if again := sorted(set(known) & set(paths)):
-            raise UserError(f"{flag}{value}: {again[0]} is given twice")
-        known += paths
-    return {language: sorted(paths) for language, paths in sorted(by_language.items())}
+        language_paths = paths_by_language.setdefault(language, [])
+        if repeated_paths := sorted(set(language_paths) & set(paths)):
+            raise UserError(f"{flag}{value}: {repeated_paths[0]} is given twice")
+        language_paths += paths
+    return {name: sorted(paths) for name, paths in sorted(paths_by_language.items())}
 
 
 def _is_file(path: str) -> bool:
@@ -63,13 +63,13 @@ def describe_files(
 ) -> dict[str, list[InputFile]]:
     """Language -> its files with their SHA-256."""
     # A file that mixes languages is given for each of them.
-    ordered = list(dict.fromkeys(path for each in paths.values() for path in each))
+    all_paths = list(dict.fromkeys(path for each in paths.values() for path in each))
     with concurrent.futures.ThreadPoolExecutor(FILES_AT_ONCE) as pool:
-        described = pool.map(_describe_file, ordered)
-        tracked = console.track(described, "checking the input files", len(ordered))
-        known = dict(zip(ordered, tracked, strict=True))
+        input_files = pool.map(_describe_file, all_paths)
+        tracked = console.track(input_files, "checking the input files", len(all_paths))
+        files_by_path = dict(zip(all_paths, tracked, strict=True))
     return {
-        language: [known[path] for path in each] for language, each in paths.items()
+        name: [files_by_path[path] for path in each] for name, each in paths.items()
     }
 
 

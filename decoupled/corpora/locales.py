@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 from decoupled.core.errors import UserError
 
 ENGLISH = "en"
-# This pattern is searched in longer text; a code has at most `MAX_CODE` characters
-# besides. Users may choose any such code. `data.xtreme_files` has a narrower rule,
-# because it has to tell languages from other words in file names.
+# This pattern is also searched in longer text, so the limit of `MAX_CODE` characters is
+# not in it. Users may choose any such code. `xtreme.files` has a narrower rule, because
+# it has to tell languages from other words in file names.
 CODE = r"[A-Za-z][A-Za-z0-9]*(?:[-_@][A-Za-z0-9]+)*"
 MAX_CODE = 64
 _LOCALE = re.compile(
@@ -97,9 +97,9 @@ def _code(locale: _Locale, locales: list[_Locale]) -> str:
         for other in locales
         if other[:2] == locale[:2] and other.territory != territory
     ]
-    is_own = territory == locale.language.upper()
-    plain = any(other.territory is None for other in siblings)
-    if not siblings or (is_own and not plain):
+    repeats_language = territory == locale.language.upper()
+    has_plain_sibling = any(other.territory is None for other in siblings)
+    if not siblings or (repeats_language and not has_plain_sibling):
         territory = None
     return "-".join(filter(None, (locale.language, locale.script, territory)))
 
@@ -127,6 +127,6 @@ _REMBERT = """
 LISTS = {"mbert": _MBERT.split(), "rembert": _REMBERT.split()}
 
 
-def expanded(languages: Iterable[str]) -> list[str]:
+def expand_lists(languages: Iterable[str]) -> list[str]:
     """The languages, with those of a list in place of its name."""
     return [code for name in languages for code in LISTS.get(name, [name])]

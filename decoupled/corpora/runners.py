@@ -157,13 +157,13 @@ def run_units(
     units: Sequence[Unit],
     runner: Runner,
     description: str,
-    small: int,
+    small_weight: int,
 ) -> list[dict[str, Any]]:
     """Does the units that are not done yet; shows the progress.
 
     Args:
-      small: units whose total weight is below this are done in this process, unless
-        the runner names a number of workers: starting processes would take longer.
+      small_weight: units of less total weight are done in this process, unless the
+        runner names a number of workers: starting processes would take longer.
 
     Returns:
       the result of each unit, in the order of `units`.
@@ -174,7 +174,7 @@ def run_units(
         console.say(f"{description}: {len(units) - len(missing)} done before")
     if missing:
         forget(job, missing)
-        _run(job, missing, runner, description, small)
+        _run(job, missing, runner, description, small_weight)
     for unit in missing:
         results[unit.name] = result_of(job, unit)
         if results[unit.name] is None:
@@ -182,17 +182,17 @@ def run_units(
     return [results[unit.name] for unit in units]
 
 
-def _run(job, missing, runner, description, small):
+def _run(job, units, runner, description, small_weight):
     # The units that take longest are begun first.
-    ordered = sorted(missing, key=lambda unit: (-unit.weight, unit.name))
+    sorted_units = sorted(units, key=lambda unit: (-unit.weight, unit.name))
     if runner.name == _LOCAL:
-        outcomes = _on_this_machine(job, ordered, runner.workers, small)
+        outcomes = _on_this_machine(job, sorted_units, runner.workers, small_weight)
     else:
-        outcomes = _on_beam(job, ordered, runner.name, runner.options)
+        outcomes = _on_beam(job, sorted_units, runner.name, runner.options)
     failures = []
     # Closing the generator ends its processes, after errors as well.
     with contextlib.closing(outcomes):
-        for failure in console.track(outcomes, description, total=len(ordered)):
+        for failure in console.track(outcomes, description, total=len(sorted_units)):
             if failure is not None:
                 console.say(failure)
                 failures.append(failure)
@@ -201,15 +201,15 @@ def _run(job, missing, runner, description, small):
         raise UserError(f"{failures[0]}{more}; what else was done is kept")
 
 
-def _on_this_machine(job, ordered, workers, small) -> Iterator[str | None]:
+def _on_this_machine(job, units, workers, small_weight) -> Iterator[str | None]:
     """Yields for each unit, as it ends, why it failed, or None."""
-    are_small = sum(unit.weight for unit in ordered) < small
-    workers = processes.choose_workers(workers, len(ordered), are_small)
+    is_small = sum(unit.weight for unit in units) < small_weight
+    workers = processes.choose_workers(workers, len(units), is_small)
     do_unit = functools.partial(attempt, job)
     if workers == 1:
-        yield from map(do_unit, ordered)
+        yield from map(do_unit, units)
         return
-    with processes.started(do_unit, ordered, workers, job.work_dir) as futures:
+    with processes.started(do_unit, units, workers, job.work_dir) as futures:
         for future in concurrent.futures.as_completed(futures):
             yield future.result()
 
@@ -236,9 +236,9 @@ def _on_beam(
             if match := _USER_ERROR.search(f"{name}{error}"):
                 raise UserError(match[1]) from error
             raise
-    failed = {name.rstrip("/") for name in gfile.listdir(job.work_dir)}
+    names = {name.rstrip("/") for name in gfile.listdir(job.work_dir)}
     for unit in units:
-        if unit.name + FAILED in failed:
+        if unit.name + FAILED in names:
             yield files.read_json(_path(job, unit, FAILED))["message"]
         else:
             yield None
@@ -264,16 +264,16 @@ def _make_pipeline(runner: str, options: Sequence[str]):
 
     arguments = [f"--{option.lstrip('-')}" for option in options]
     # Given the name "DirectRunner", Beam would first try to download another runner.
-    direct = FnApiRunner() if runner == _DIRECT else None
-    named = [] if direct else [f"--runner={runner}"]
+    direct_runner = FnApiRunner() if runner == _DIRECT else None
+    runner_arguments = [] if direct_runner else [f"--runner={runner}"]
     complaints = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaints):
-            parsed = PipelineOptions([*arguments, *named])
-            unknown = _unknown_options(parsed)
-            if unknown and runner != _PORTABLE:
-                raise ValueError(f"no option {', '.join(unknown)}")
-            return apache_beam.Pipeline(direct, parsed)
+            pipeline_options = PipelineOptions([*arguments, *runner_arguments])
+            unknown_names = _unknown_options(pipeline_options)
+            if unknown_names and runner != _PORTABLE:
+                raise ValueError(f"no option {', '.join(unknown_names)}")
+            return apache_beam.Pipeline(direct_runner, pipeline_options)
     except (SystemExit, ValueError) as error:
         # argparse prints its complaint and exits.
         lines = complaints.getvalue().strip().splitlines()
@@ -282,18 +282,18 @@ def _make_pipeline(runner: str, options: Sequence[str]):
 
 
 def _unknown_options(options) -> list[str]:
-    known = type(options)([]).get_all_options()
-    parsed = options.get_all_options(retain_unknown_options=True)
-    return sorted(set(parsed) - set(known))
+    known_options = type(options)([]).get_all_options()
+    given_options = options.get_all_options(retain_unknown_options=True)
+    return sorted(set(given_options) - set(known_options))
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keeps Beam's log off the terminal; its exceptions say everything of interest."""
-    disabled = logging.root.manager.disable
+    old_level = logging.root.manager.disable
     # Beam logs to the root logger, even while it is imported.
     logging.disable(logging.CRITICAL)
     try:
         yield
     finally:
-        logging.disable(disabled)
+        logging.disable(old_level)

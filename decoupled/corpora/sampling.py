@@ -21,7 +21,7 @@ def language_probabilities(counts: Mapping[str, int], alpha: float) -> dict[str,
     """Probability of each language: (its share of the sentences) ** alpha, normalised.
 
     A language without sentences gets 0. `alpha` = 1 keeps the natural shares, 0 makes
-    all others equal. One language must have sentences.
+    all others equal. At least one language must have sentences.
     """
     total = sum(counts.values())
     weights = {
@@ -43,10 +43,10 @@ def language_shares(
     """
     for name, weight in (sampling.weights or {}).items():
         if name not in sentences:
-            known = ", ".join(sorted(sentences)[:8])
+            languages = ", ".join(sorted(sentences)[:8])
             raise UserError(
                 f"SamplingConfig.weights: no language {name!r} in the data, which "
-                f"have {known}{', ...' if len(sentences) > 8 else ''}"
+                f"have {languages}{', ...' if len(sentences) > 8 else ''}"
             )
         if weight and not sentences[name]:
             raise UserError(f"SamplingConfig.weights: {name!r} has no text to draw")
@@ -57,24 +57,23 @@ def _weighted(shares: Mapping[str, float], sampling: SamplingConfig):
     weights = sampling.weights
     if weights is None:
         return dict(shares)
-    drawn = [name for name, share in shares.items() if share]
-    named = sum(weights.values())
-    others = sum(shares[name] for name in drawn if name not in weights)
-    if not others and not named:
+    other_languages = [x for x, share in shares.items() if share and x not in weights]
+    weight_sum = sum(weights.values())
+    share_sum = sum(shares[name] for name in other_languages)
+    if not share_sum and not weight_sum:
         raise UserError(
             "SamplingConfig.weights: all are 0; give one language more than 0"
         )
-    if not others:
-        return {name: weights.get(name, 0.0) / named for name in shares}
-    if named >= 1:
-        missing = [name for name in drawn if name not in weights]
+    if not share_sum:
+        return {name: weights.get(name, 0.0) / weight_sum for name in shares}
+    if weight_sum >= 1:
         raise UserError(
-            f"SamplingConfig.weights: they sum to {named:g} and leave nothing to "
-            f"{missing[0]!r}, the first of {len(missing)} languages not named; make "
-            "their sum less than 1, or name every language"
+            f"SamplingConfig.weights: they sum to {weight_sum:g} and leave nothing to "
+            f"{other_languages[0]!r}, the first of {len(other_languages)} languages "
+            "not named; make their sum less than 1, or name every language"
         )
     return {
-        name: weights[name] if name in weights else (1 - named) * share / others
+        name: weights[name] if name in weights else (1 - weight_sum) * share / share_sum
         for name, share in shares.items()
     }
 
@@ -122,20 +121,20 @@ def draw_sample(
     for language in sorted(sizes):
         if not sizes[language]:
             continue
-        repeats, rest = divmod(sizes[language], counts[language])
-        chosen = _chosen(counts[language], rest, f"{seed}/{language}")
-        for sentence, extra in zip(sentences(language), chosen, strict=False):
+        repeats, remainder = divmod(sizes[language], counts[language])
+        selection = _selection(counts[language], remainder, f"{seed}/{language}")
+        for sentence, extra in zip(sentences(language), selection, strict=False):
             for _ in range(repeats + extra):
                 yield sentence
 
 
-def _chosen(population: int, size: int, seed: str) -> Iterator[bool]:
+def _selection(population: int, size: int, seed: str) -> Iterator[bool]:
     """Selection sampling (Knuth, The Art of Computer Programming, 3.4.2, S)."""
     rng = random.Random(seed)
-    for left in range(population, 0, -1):
-        take = rng.random() * left < size
-        size -= take
-        yield take
+    for remaining_size in range(population, 0, -1):
+        is_taken = rng.random() * remaining_size < size
+        size -= is_taken
+        yield is_taken
 
 
 class LanguageRow(NamedTuple):
@@ -163,12 +162,12 @@ def language_rows(
     epoch: language -> the number of draws that make one epoch of its text.
     total: the number of draws.
     """
-    everything = sum(sentences.values())
+    total_sentences = sum(sentences.values())
     rows = [
         LanguageRow(
             language=name,
             sentences=count,
-            share=count / everything,
+            share=count / total_sentences,
             drawn=shares[name],
             epochs=shares[name] * total / epoch[name] if shares[name] else 0.0,
         )
@@ -179,14 +178,14 @@ def language_rows(
 
 def print_rows(title: str, rows: list[LanguageRow]) -> None:
     """Prints the table; of many languages, the largest, the smallest and a summary."""
-    shown = [list(row) for row in rows]
+    table_rows = [list(row) for row in rows]
     if len(rows) > _LARGEST + _SMALLEST:
-        middle = rows[_LARGEST:-_SMALLEST]
-        shown[_LARGEST:-_SMALLEST] = [_summary(middle)]
-    for row in shown:
+        middle_rows = rows[_LARGEST:-_SMALLEST]
+        table_rows[_LARGEST:-_SMALLEST] = [_summary(middle_rows)]
+    for row in table_rows:
         row[2:4] = [f"{100 * share:.3g}%" for share in row[2:4]]
     columns = ["language", "sentences", "share", "drawn", "epochs"]
-    console.table(title, columns, shown)
+    console.table(title, columns, table_rows)
 
 
 def as_json(rows: list[LanguageRow]) -> dict[str, dict[str, Any]]:

@@ -22,12 +22,12 @@ NO_TEXT = "lines of numbers and signs"
 MARKUP = "lines with markup"
 INCOMPLETE = "sentences around a formula or template"
 
-_UNKNOWN = "en"
+_DEFAULT_CODE = "en"
 # The time of sentencex grows with the square of the number of quotation marks, so it
-# sees this many characters at a time. Nothing is joined to a longer sentence.
-_LONGEST = 4000
+# gets this many characters at a time. Nothing is joined to a longer sentence.
+_MAX_CHARACTERS = 4000
 # Longer runs of marks are cut anywhere.
-_MARKS = 50
+_MAX_MARKS = 50
 _WORD = re.compile(rf"[^\W_]|{HOLE}")
 # The wiki's name for a language -> a code that sentencex knows.
 _CODES = {
@@ -61,17 +61,17 @@ _NOISE = re.compile(
 _MAX_NOISE = 0.5
 # The beginning of a number with a point.
 _NUMBER = re.compile(r"\d[.．]$")
-# Languages in which a point ends no sentence, but abbreviations: พ.ศ.
+# Languages in which a point ends abbreviations, but no sentence: พ.ศ.
 _WITHOUT_POINTS = {"th", "lo", "km", "my", "bo", "dz"}
-# What may be the first part of an abbreviation with points inside (TP.HCM, ई.पू.), and
-# a whole one. Urdu often has no space after the mark of a sentence, and Japanese none
-# after the wide point, so that there only single letters are an abbreviation.
-_SOME = r"(?:[^\s.\d\u200d]\u200d?){1,4}"
-_BEGUN = re.compile(
-    rf"(?:^|[\s.(（“„«\"'])(?P<part>{_SOME})\.$"
+# These find what may be the first part of an abbreviation with points inside (TP.HCM,
+# ई.पू.), and a whole one. Urdu often has no space after the mark of a sentence, and
+# Japanese none after the wide point; there, only single letters are an abbreviation.
+_LETTERS = r"(?:[^\s.\d\u200d]\u200d?){1,4}"
+_ACRONYM_START = re.compile(
+    rf"(?:^|[\s.(（“„«\"'])(?P<part>{_LETTERS})\.$"
     r"|(?<![A-Za-zＡ-Ｚａ-ｚ])[A-Za-zＡ-Ｚａ-ｚ]．$|(?:^|[\s۔])[^\W\d_]۔$"
 )
-_DOTTED = re.compile(rf"(?:^|[\s(（])(?:(?:{_SOME}\.){{2,}}|(?:[^\W\d_]۔){{2,}})$")
+_ACRONYM = re.compile(rf"(?:^|[\s(（])(?:(?:{_LETTERS}\.){{2,}}|(?:[^\W\d_]۔){{2,}})$")
 # Titles before names: a single letter in Arabic and Hebrew, and these.
 _TITLE = re.compile(
     r"(?:^|[\s(（\"“])(?:[\u05d0-\u05ea\u0621-\u064a]|डॉ|डा|प्रो|ডা|ড|Dk|Bw|Mhe)\.$"
@@ -141,7 +141,7 @@ def clean_sentences(
     `min_characters` is their least length; one of 漢字, かな or 한글 counts twice. What
     is shorter, such as "Yes.", stays with a sentence of its paragraph, or is left out.
     """
-    kept = []
+    sentences = []
     for paragraph in paragraphs:
         for sentence in split_sentences(paragraph, language, min_characters):
             sentence = sentence.lstrip(_LEADING)
@@ -149,88 +149,88 @@ def clean_sentences(
             if reason:
                 dropped[reason] += 1
             else:
-                kept.append(sentence)
-    return kept
+                sentences.append(sentence)
+    return sentences
 
 
 def _segments(code: str, paragraph: str) -> Iterator[str]:
     """The parts of a paragraph that sentencex finds; they together are the paragraph.
 
-    It sees `_LONGEST` characters at a time, from the beginning of a part on. If no part
+    It gets `_MAX_CHARACTERS` at a time, from the beginning of a part on. If no part
     ends among them, they are cut after their last space, or else between characters.
     """
     start = 0
     while start < len(paragraph):
-        end = start + _LONGEST
+        end = start + _MAX_CHARACTERS
         parts = list(sentencex.segment(code, paragraph[start:end]))
         if parts and end < len(paragraph):
             # The end of the last part is not known yet.
-            *ended, last = parts
+            *whole_parts, last = parts
             head, space, _ = last.rpartition(" ")
-            parts = ended or [head + space if head else _whole_characters(last)]
+            parts = whole_parts or [head + space if head else _whole_characters(last)]
         for part in parts:
             yield from _PART.findall(part)
-        start += sum(map(len, parts)) or _LONGEST
+        start += sum(map(len, parts)) or _MAX_CHARACTERS
 
 
 def _whole_characters(part: str) -> str:
     """`part` without a few characters at its end, so that what follows is no mark."""
-    sizes = range(len(part) - 1, max(1, len(part) - _MARKS), -1)
+    sizes = range(len(part) - 1, max(1, len(part) - _MAX_MARKS), -1)
     return part[: next((s for s in sizes if not divides_character(part, s)), len(part))]
 
 
-def _goes_on(code: str, before: str, separator: str, part: str) -> bool:
-    """True if `part` belongs to the sentence before, as after an abbreviation."""
-    if len(before) > _LONGEST:
+def _goes_on(code: str, sentence: str, separator: str, part: str) -> bool:
+    """True if `part` belongs to the sentence before it, as after an abbreviation."""
+    if len(sentence) > _MAX_CHARACTERS:
         return False
     # A number such as ३.५, of whose digits sentencex knows those of ASCII alone.
-    if not separator and _NUMBER.search(before) and part[:1].isdecimal():
+    if not separator and _NUMBER.search(sentence) and part[:1].isdecimal():
         return True
     if is_small(part[:1]) or not _WORD.search(part):
         return True
-    if _is_abbreviated(code, before, separator, part[:1]):
+    if _is_abbreviated(code, sentence, separator, part[:1]):
         return True
-    if code == "my" and before.endswith(_BURMESE_INNER):
+    if code == "my" and sentence.endswith(_BURMESE_INNER):
         return True
     if (
         code == "ja"
-        and before.endswith(("」", "』"))
+        and sentence.endswith(("」", "』"))
         and _JAPANESE_PARTICLE.match(part)
     ):
         return True
-    if small := _SMALL_IN_BRACKETS.match(part):
-        if is_small(small["letter"]):
+    if match := _SMALL_IN_BRACKETS.match(part):
+        if is_small(match["letter"]):
             return True
     # Brackets without a whole sentence in them: „сл. Хр.“ (След Христа)
     brackets = _BRACKETS.match(part)
-    if not (brackets and before.endswith(_CLOSING_QUOTES)):
+    if not (brackets and sentence.endswith(_CLOSING_QUOTES)):
         return False
-    inside = brackets[0][1:-1].rstrip(" \"'“”’»")
-    return not inside.endswith(tuple(SENTENCE_ENDS))
+    content = brackets[0][1:-1].rstrip(" \"'“”’»")
+    return not content.endswith(tuple(SENTENCE_ENDS))
 
 
-def _is_abbreviated(code: str, before: str, separator: str, first: str) -> bool:
-    """Whether `before` ends in an abbreviation, to which the letter `first` belongs."""
-    # Of the last word and the one before it.
-    before = before[-40:]
-    if code in _WITHOUT_POINTS and before.endswith("."):
+def _is_abbreviated(code: str, sentence: str, separator: str, letter: str) -> bool:
+    """Whether `sentence` ends in an abbreviation, to which `letter` belongs."""
+    # The last word and the one before it.
+    ending = sentence[-40:]
+    if code in _WITHOUT_POINTS and ending.endswith("."):
         return True
     if not separator:
-        begun = _BEGUN.search(before)
+        match = _ACRONYM_START.search(ending)
         # "It is.He" lacks a space.
-        lacks_space = begun and first.isupper() and is_small((begun["part"] or "")[:1])
-        return bool(begun) and first.isalnum() and not lacks_space
-    if code in _GERMAN and first.isupper() and _ORDINAL.search(before):
+        lacks_space = match and letter.isupper() and is_small((match["part"] or "")[:1])
+        return bool(match) and letter.isalnum() and not lacks_space
+    if code in _GERMAN and letter.isupper() and _ORDINAL.search(ending):
         return True
-    if first.isalpha() and _TITLE.search(before):
+    if letter.isalpha() and _TITLE.search(ending):
         return True
-    has_case = first.isupper() or is_small(first)
-    return first.isalnum() and not has_case and _DOTTED.search(before) is not None
+    has_case = letter.isupper() or is_small(letter)
+    return letter.isalnum() and not has_case and _ACRONYM.search(ending) is not None
 
 
 def _known_code(language):
     code = language.lower().replace("_", "-").replace("@", "-")
-    return _CODES.get(code) or code.split("-")[0] or _UNKNOWN
+    return _CODES.get(code) or code.split("-")[0] or _DEFAULT_CODE
 
 
 def _fault(sentence, min_characters):

@@ -22,21 +22,21 @@ from decoupled.configs.corpora import CorpusSettings
 from decoupled.core import files, gfile, installed
 from decoupled.core.errors import UserError
 from decoupled.corpora.text_lines import clean_sentence, paragraphs, read_lines
-from decoupled.corpora.unpacking import HEAD, head_of, packing_of, shown_content
+from decoupled.corpora.unpacking import HEAD, content_command, head_of, packing_of
 
 NO_TEXT = "row without text"
 NO_LANGUAGE = "row without language"
 OTHER_LANGUAGE = "row in another language"
-# At most this many rows of a table are in memory as texts; a message names at most this
-# many columns or values.
+# At most this many rows of a table are in memory as texts.
 _ROWS = 256
-_SHOWN = 12
+# A message names at most this many columns.
+_MAX_NAMES = 12
 # A list of lines takes about its characters and this many bytes a line.
 _LINE_BYTES = 64
 _MAX_DOCUMENT = 64 << 20
-_PACKED = re.compile(r"\.(gz|bz2|xz|lzma|zst|7z)$")
+_PACKED_ENDING = re.compile(r"\.(gz|bz2|xz|lzma|zst|7z)$")
 # At most this many lines tell the kind of a file.
-_SEEN_LINES = 10
+_MAX_HEAD_LINES = 10
 _XML = re.compile(
     rb"(?:\xef\xbb\xbf|\xff\xfe|\xfe\xff)?\s*(?:<!--(?:(?!-->).)*-->\s*)*"
     rb"<(?:\?xml|mediawiki)[\s>]",
@@ -45,17 +45,17 @@ _XML = re.compile(
 # The beginning of a JSON object, alone in its line or over several lines; RFC 7464 has
 # a sign before each.
 _OBJECT = re.compile(rb'(?:[\[\x1e]\s*)?\{\s*(?:"(?:[^"\\]|\\.)*"\s*:|\}\s*$)', re.M)
-_EXTRACTED = re.compile(r'<doc id="[^"]*" (?:url|title)="')
+_EXTRACTOR_LINE = re.compile(r'<doc id="[^"]*" (?:url|title)="')
 _WIKI_EXTRACTOR = (
     "the output of WikiExtractor, no plain text; give the dump itself, or the output "
     "of WikiExtractor --json"
 )
 # As many lines with equally many tabs are a table, as many JSON arrays JSON.
 _TABLE_LINES = 3
-_IS_CSV = re.compile(r"\.csv(\.(gz|bz2|xz|zst))?$")
-# What a file is and what to do; how its first lines begin; how many of them have to.
+_CSV_NAME = re.compile(r"\.csv(\.(gz|bz2|xz|zst))?$")
+# What a file is and what to do, how its first lines begin, how many of them have to.
 _FORMATS = (
-    (_WIKI_EXTRACTOR, re.compile(_EXTRACTED.pattern.encode()), 1),
+    (_WIKI_EXTRACTOR, re.compile(_EXTRACTOR_LINE.pattern.encode()), 1),
     (
         "HTML, no plain text; give its text",
         re.compile(rb"<(?:!doctype html|html|head|body)\b", re.IGNORECASE),
@@ -153,7 +153,7 @@ def _name_of_kind(path: str, size: int, changed_ns: int) -> str | None:
 
 
 def _source_by_name(path: str) -> Source:
-    name = _PACKED.sub("", path)
+    name = _PACKED_ENDING.sub("", path)
     return next(source for source in SOURCES if re.search(source.pattern, name))
 
 
@@ -204,7 +204,7 @@ def _row_documents(
 def _json_rows(
     reading: Reading, columns: Mapping[str, str]
 ) -> Iterator[Sequence[str | None]]:
-    path, seen, missing = reading.path, set(), {}
+    path, seen, errors = reading.path, set(), {}
     for number, line in read_lines(path):
         if (number - 1) % reading.parts != reading.part or not line.strip():
             continue
@@ -224,14 +224,15 @@ def _json_rows(
                 raise UserError(f"{where}: {column!r} is not a string")
             if column in row:
                 seen.add(column)
-            elif column not in missing:
-                missing[column] = number, _missing(where, setting, column, list(row))
+            elif column not in errors:
+                error = _column_error(where, setting, column, list(row))
+                errors[column] = number, error
         # A row may lack a column, but not all rows.
-        for column, (first, error) in missing.items():
-            if column not in seen and number - first >= _ROWS:
+        for column, (first_number, error) in errors.items():
+            if column not in seen and number - first_number >= _ROWS:
                 raise error
         yield [row.get(column) for column in columns.values()]
-    for column, (_, error) in missing.items():
+    for column, (_, error) in errors.items():
         if column not in seen:
             raise error
 
@@ -248,18 +249,19 @@ def _is_index(row: dict) -> bool:
     return row.keys() == {"index"} and isinstance(row["index"], dict)
 
 
-def _missing(where: str, setting: str, column: str, names: list[str]) -> UserError:
-    shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+def _column_error(where: str, setting: str, column: str, names: list[str]) -> UserError:
+    more = ", ..." if len(names) > _MAX_NAMES else ""
+    shown_names = ", ".join(names[:_MAX_NAMES]) + more
     return UserError(
         f"{where}: no column {column!r} (build_corpus.{setting}); it has "
-        f"{shown or 'none'}"
+        f"{shown_names or 'none'}"
     )
 
 
 def _table_rows(
     reading: Reading, columns: Mapping[str, str]
 ) -> Iterator[Sequence[str | None]]:
-    # Imported here: only tables need it.
+    # Imported here: only tables need pyarrow.
     import pyarrow
     from pyarrow import parquet
 
@@ -292,13 +294,13 @@ def _table_rows(
     except gfile.OpError as error:
         # An error of the disk has a number, an error of pyarrow has none.
         if isinstance(error, OSError) and error.errno is None:
-            raise _damaged(path, number, error) from error
+            raise _damage_error(path, number, error) from error
         raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
     except (pyarrow.ArrowException, UnicodeDecodeError) as error:
-        raise _damaged(path, number, error) from error
+        raise _damage_error(path, number, error) from error
 
 
-def _damaged(path, row, error):
+def _damage_error(path, row, error):
     where = f"{path}: after row {row}" if row >= 0 else path
     return UserError(f"{where}: damaged, or not Parquet ({files.reason(error)})")
 
@@ -307,14 +309,14 @@ def _check_column(path, schema, setting, column):
     import pyarrow
 
     if schema.names.count(column) != 1:
-        raise _missing(path, setting, column, schema.names)
+        raise _column_error(path, setting, column, schema.names)
     kind = schema.field(column).type
     if pyarrow.types.is_dictionary(kind):
         kind = kind.value_type
-    kinds = ("is_string", "is_large_string", "is_string_view")
+    names = ("is_string", "is_large_string", "is_string_view")
     # Older releases have no string_view.
-    texts = [getattr(pyarrow.types, k) for k in kinds if hasattr(pyarrow.types, k)]
-    if not any(is_text(kind) for is_text in texts):
+    checks = [getattr(pyarrow.types, x) for x in names if hasattr(pyarrow.types, x)]
+    if not any(is_text(kind) for is_text in checks):
         raise UserError(f"{path}: column {column!r} holds {kind}, not texts")
 
 
@@ -330,7 +332,7 @@ def _plain_text_documents(path: str) -> Iterator[list[str]]:
     document, size = [], 0
     for number, line in read_lines(path):
         sentence = clean_sentence(line)
-        if sentence.startswith("<doc ") and _EXTRACTED.match(sentence):
+        if sentence.startswith("<doc ") and _EXTRACTOR_LINE.match(sentence):
             raise UserError(f"{path}:{number}: {_WIKI_EXTRACTOR}")
         if sentence:
             document.append(sentence)
@@ -338,13 +340,13 @@ def _plain_text_documents(path: str) -> Iterator[list[str]]:
         elif document:
             yield document
             document, size = [], 0
-        # So memory is bounded. Of a few large pieces, 1% could not be held out.
+        # This bounds memory. Of a few large pieces, 1% could not be held out.
         if size > _MAX_DOCUMENT:
             raise UserError(
                 f"{path}:{number}: no empty line between documents in "
                 f"{len(document):,} lines ({_MAX_DOCUMENT >> 20} MiB of memory); if "
                 "each line is a document, put one after each: "
-                f"{shown_content(path)} | sed G > NEW_FILE"
+                f"{content_command(path)} | sed G > NEW_FILE"
             )
     if document:
         yield document
@@ -352,21 +354,21 @@ def _plain_text_documents(path: str) -> Iterator[list[str]]:
 
 def _check_format(path: str) -> None:
     """Raises a UserError if the name or the first lines are of another format."""
-    if _IS_CSV.search(path):
+    if _CSV_NAME.search(path):
         raise UserError(
             f"{path}: CSV, no plain text; give its texts as JSON lines or a line each"
         )
-    first = [line for line in _first_lines(head_of(path)) if line.strip()]
-    for what, pattern, least in _FORMATS:
-        if len(first) >= least and all(pattern.match(line) for line in first[:least]):
-            raise UserError(f"{path}: {what}")
-    if len(first) >= _TABLE_LINES and all(map(_is_array, first)):
+    lines = [line for line in _first_lines(head_of(path)) if line.strip()]
+    for reason, pattern, count in _FORMATS:
+        if len(lines) >= count and all(pattern.match(line) for line in lines[:count]):
+            raise UserError(f"{path}: {reason}")
+    if len(lines) >= _TABLE_LINES and all(map(_is_array, lines)):
         raise UserError(
             f"{path}: JSON arrays, no plain text; write an object with a column "
             '"text" a line'
         )
-    tabs = {line.strip().count(b"\t") for line in first}
-    if len(first) >= _TABLE_LINES and len(tabs) == 1 and tabs != {0}:
+    tab_counts = {line.strip().count(b"\t") for line in lines}
+    if len(lines) >= _TABLE_LINES and len(tab_counts) == 1 and tab_counts != {0}:
         raise UserError(
             f"{path}: columns between tabs, no plain text; give the column of the "
             "text, as the second: cut -f2 FILE > NEW_FILE"
@@ -382,8 +384,8 @@ def _is_array(line: bytes) -> bool:
 
 def _first_lines(head: bytes) -> list[bytes]:
     lines = head.removeprefix(codecs.BOM_UTF8).lstrip().splitlines(keepends=True)
-    complete = lines if len(head) < HEAD else lines[:-1]
-    return complete[:_SEEN_LINES]
+    complete_lines = lines if len(head) < HEAD else lines[:-1]
+    return complete_lines[:_MAX_HEAD_LINES]
 
 
 def _is_dump(head: bytes) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from decoupled.configs.corpora import NORMALIZATION
 from decoupled.core import files
 from decoupled.core.errors import UserError
-from decoupled.corpora.unpacking import Damaged, head_of, shown_content, unpacked
+from decoupled.corpora.unpacking import Damaged, content_command, head_of, read_content
 
 NUL_CHARACTERS = "NUL characters"
 # No text has a line that is longer; a compressed file of zeros has.
@@ -68,12 +68,12 @@ def is_small(letter: str) -> bool:
 
 def divides_character(text: str, place: int) -> bool:
     """Whether a cut before `place` (> 0) divides what readers see as one character."""
-    following, before = text[place : place + 1], text[place - 1]
-    if not following:
+    right, left = text[place : place + 1], text[place - 1]
+    if not right:
         return False
-    joined = before in _JOINERS or following in _JOINERS
-    virama = unicodedata.combining(before) == 9
-    return joined or virama or unicodedata.category(following).startswith("M")
+    is_joined = left in _JOINERS or right in _JOINERS
+    has_virama = unicodedata.combining(left) == 9
+    return is_joined or has_virama or unicodedata.category(right).startswith("M")
 
 
 def unescape(text: str) -> str:
@@ -104,7 +104,7 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
     head = head_of(path)
     if encoding := files.wide_encoding(head):
         raise UserError(
-            f"{path}: {encoding}, not UTF-8; convert it: {_recoded(path, encoding)}"
+            f"{path}: {encoding}, not UTF-8; convert it: {_recoding(path, encoding)}"
         )
     if b"\0" in head and not _is_utf8(head):
         raise UserError(
@@ -112,7 +112,7 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
         )
     number = 0
     lines = io.TextIOWrapper(
-        io.BufferedReader(_Chunks(unpacked(path)), 1 << 16),
+        io.BufferedReader(_Chunks(read_content(path)), 1 << 16),
         encoding="utf-8",
         errors="surrogateescape",
     )
@@ -127,14 +127,14 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
             if "\0" in line:
                 raise UserError(
                     f"{path}:{number}: a NUL character; is this a text? Remove them "
-                    f"with {shown_content(path)} | tr -d '\\000' > NEW_FILE"
+                    f"with {content_command(path)} | tr -d '\\000' > NEW_FILE"
                 )
             # `surrogateescape` keeps a bad byte, so that the message can name its line.
             if not line.isascii() and (byte := _SURROGATE.search(line)):
                 raise UserError(
                     f"{path}:{number}: not UTF-8 (byte {ord(byte[0]) - 0xDC00:#x}); if "
                     f"it has another encoding, such as latin1, convert it: "
-                    f"{_recoded(path, 'latin1')}"
+                    f"{_recoding(path, 'latin1')}"
                 )
             yield number, line.removesuffix("\n").removeprefix(files.BYTE_ORDER_MARK)
     except Damaged as error:
@@ -144,8 +144,8 @@ def read_lines(path: str) -> Iterator[tuple[int, str]]:
         raise UserError(f"{path}:{number + 1}: does not fit into memory") from error
 
 
-def _recoded(path: str, encoding: str) -> str:
-    return f"{shown_content(path)} | iconv -f {encoding} -t UTF-8 > NEW_FILE"
+def _recoding(path: str, encoding: str) -> str:
+    return f"{content_command(path)} | iconv -f {encoding} -t UTF-8 > NEW_FILE"
 
 
 def _is_utf8(head: bytes) -> bool:
@@ -161,18 +161,18 @@ class _Chunks(io.RawIOBase):
 
     def __init__(self, chunks: Iterator[bytes]):
         self._chunks = chunks
-        self._rest = memoryview(b"")
+        self._chunk = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer) -> int:
-        while not self._rest:
+        while not self._chunk:
             chunk = next(self._chunks, None)
             if chunk is None:
                 return 0
-            self._rest = memoryview(chunk)
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
+            self._chunk = memoryview(chunk)
+        count = min(len(buffer), len(self._chunk))
+        buffer[:count] = self._chunk[:count]
+        self._chunk = self._chunk[count:]
         return count

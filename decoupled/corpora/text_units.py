@@ -74,8 +74,8 @@ class TextJob:
             dropped = result.get("dropped", {}).values()
         except (UserError, KeyError, TypeError, AttributeError):
             return False
-        known = set(SPLITS).issuperset(result["splits"])
-        return known and all(isinstance(count, int) for count in dropped)
+        splits_known = set(SPLITS).issuperset(result["splits"])
+        return splits_known and all(isinstance(count, int) for count in dropped)
 
     def inputs(self, unit: TextUnit) -> dict[str, Any]:
         """All that the text depends on."""
@@ -94,13 +94,13 @@ class TextJob:
         dropped = collections.Counter()
         documents = read_unit(unit, self.settings, dropped)
         path = digests_path(self.corpus_dir, unit)
-        with files.atomic_write(path, "wb") as digests:
+        with files.atomic_write(path, "wb") as handle:
             # The file of digests exists even if there are no documents.
-            digests.write(b"")
+            handle.write(b"")
             splits = write_documents(
                 self.corpus_dir,
                 f"{unit.language}/{unit.name}",
-                with_splits(_noted(documents, digests), self.settings.eval_share),
+                with_splits(_with_digests(documents, handle), self.settings.eval_share),
             )
         return {"splits": splits, "dropped": dict(sorted(dropped.items()))}
 
@@ -114,13 +114,13 @@ def check_installed(paths: Iterable[str], settings: CorpusSettings) -> None:
 def cleaning_rules(paths: Iterable[str], settings: CorpusSettings) -> list[int]:
     """Versions of the rules that turn such files into text."""
     rules = [RULES]
-    used = _sources(paths)
-    if any(source.splits(settings) for source in used):
+    used_sources = _sources(paths)
+    if any(source.splits(settings) for source in used_sources):
         # Imported here: text that is not split needs no library.
         from decoupled.corpora import sentences
 
         rules.append(sentences.RULES)
-    for source in used:
+    for source in used_sources:
         rules += source.rules()
     return rules
 
@@ -131,17 +131,17 @@ def libraries(paths: Iterable[str], settings: CorpusSettings) -> dict[str, str]:
 
 
 def _sources(paths: Iterable[str]) -> list[Source]:
-    used = {source_of(path).name for path in paths}
-    return [source for source in sources.SOURCES if source.name in used]
+    names = {source_of(path).name for path in paths}
+    return [source for source in sources.SOURCES if source.name in names]
 
 
 def _packages(
     paths: Iterable[str], settings: CorpusSettings
 ) -> list[installed.NeededModule]:
-    used = _sources(paths)
-    is_split = any(source.splits(settings) for source in used)
-    needed = [package for source in used for package in source.needs]
-    return [_SPLITTER, *needed] if is_split else needed
+    used_sources = _sources(paths)
+    is_split = any(source.splits(settings) for source in used_sources)
+    needed_packages = [package for source in used_sources for package in source.needs]
+    return [_SPLITTER, *needed_packages] if is_split else needed_packages
 
 
 def make_units(
@@ -201,18 +201,18 @@ def split_of(document_digest: int, eval_share: float) -> str:
 def with_splits(
     documents: Iterable[tuple[int, Document]],
     eval_share: float,
-    moved: int | None = None,
+    moved_digest: int | None = None,
 ) -> Iterator[tuple[str, Document]]:
-    """Yields documents with their splits; those of digest `moved` get the other one."""
-    for number, document in documents:
-        split = split_of(number, eval_share)
-        if number == moved:
+    """Yields documents with their splits; a `moved_digest` gets the other split."""
+    for document_digest, document in documents:
+        split = split_of(document_digest, eval_share)
+        if document_digest == moved_digest:
             split = "train" if split == "eval" else "eval"
         yield split, document
 
 
-def _noted(documents, digests) -> Iterator[tuple[int, Document]]:
+def _with_digests(documents, handle) -> Iterator[tuple[int, Document]]:
     for document in documents:
-        number = digest(document)
-        digests.write(np.array([number], DIGEST).tobytes())
-        yield number, document
+        document_digest = digest(document)
+        handle.write(np.array([document_digest], DIGEST).tobytes())
+        yield document_digest, document

@@ -20,8 +20,8 @@ from decoupled.core.errors import UserError
 
 # This many bytes of the content tell the kind of a file.
 HEAD = 1 << 18
-_READ = 1 << 18
-_CHUNK = 1 << 20
+_READ_BYTES = 1 << 18
+_CHUNK_BYTES = 1 << 20
 # A file of xz may ask for up to 4 GiB; its strongest usual setting needs 65 MiB.
 _XZ_MEMORY = 1 << 29
 _TAR_BLOCK = 512
@@ -35,7 +35,7 @@ class Compression(NamedTuple):
     """A compression.
 
     command: what writes a file's content to standard output.
-    unpack: (handle, path) -> the content in chunks of at most `_CHUNK` bytes.
+    unpack: (handle, path) -> the content in chunks of at most `_CHUNK_BYTES`.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Compression(NamedTuple):
     unpack: Callable[[IO[bytes], str], Iterator[bytes]]
 
 
-def unpacked(path: str) -> Iterator[bytes]:
+def read_content(path: str) -> Iterator[bytes]:
     """Yields the content of a file in chunks.
 
     Raises:
@@ -54,9 +54,9 @@ def unpacked(path: str) -> Iterator[bytes]:
     files.check_regular(path)
     try:
         with gfile.GFile(path, "rb") as handle:
-            packing = packing_of(handle.read(_READ))
+            packing = packing_of(handle.read(_READ_BYTES))
             handle.seek(0)
-            chunks = packing.unpack(handle, path) if packing else _read(handle)
+            chunks = packing.unpack(handle, path) if packing else _read_chunks(handle)
             yield from _text_chunks(chunks, path, packing)
     except gfile.OpError as error:
         raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
@@ -66,7 +66,7 @@ def head_of(path: str) -> bytes:
     """The first `HEAD` bytes of a file's content, less if it is shorter or damaged."""
     head = b""
     try:
-        for chunk in unpacked(path):
+        for chunk in read_content(path):
             head += chunk
             if len(head) >= HEAD:
                 break
@@ -75,15 +75,15 @@ def head_of(path: str) -> bytes:
     return head[:HEAD]
 
 
-def packing_of(first: bytes) -> Compression | None:
+def packing_of(head: bytes) -> Compression | None:
     """The compression of a file, by its first bytes; None for all other files."""
-    for packing, starts in _PACKINGS.items():
-        if first.startswith(starts):
+    for packing, first_bytes in _PACKINGS.items():
+        if head.startswith(first_bytes):
             return packing
     return None
 
 
-def shown_content(path: str) -> str:
+def content_command(path: str) -> str:
     """A command that writes the content of a file to standard output."""
     with gfile.GFile(path, "rb") as handle:
         packing = packing_of(handle.read(16))
@@ -92,44 +92,44 @@ def shown_content(path: str) -> str:
 
 def _text_chunks(chunks, path, packing) -> Iterator[bytes]:
     """The chunks, after a look at the first bytes of the content."""
-    first = b""
+    head = b""
     for chunk in chunks:
-        first += chunk
-        if len(first) >= _TAR_BLOCK:
+        head += chunk
+        if len(head) >= _TAR_BLOCK:
             break
-    _check_content(first, path, packing)
-    yield first
+    _check_content(head, path, packing)
+    yield head
     yield from chunks
 
 
-def _check_content(first: bytes, path: str, packing: Compression | None) -> None:
+def _check_content(head: bytes, path: str, packing: Compression | None) -> None:
     name = shlex.quote(path)
-    if _is_tar(first):
+    if _is_tar(head):
         raise UserError(
             f"{path}: a tar archive; unpack it with mkdir FOLDER && tar -xf {name} -C "
             "FOLDER, and give its text files"
         )
-    if packing and (again := packing_of(first)):
+    if packing and (inner_packing := packing_of(head)):
         raise UserError(
-            f"{path}: packed twice, with {packing.name} and {again.name}; unpack it "
-            f"once: {packing.command} {name} > NEW_FILE"
+            f"{path}: packed twice, with {packing.name} and {inner_packing.name}; "
+            f"unpack it once: {packing.command} {name} > NEW_FILE"
         )
-    for start, kind, advice in _NO_TEXT:
-        if first.startswith(start):
+    for signature, kind, advice in _OTHER_FORMATS:
+        if head.startswith(signature):
             raise UserError(f"{path}: {kind}; {advice.format(name)}")
 
 
-def _is_tar(first: bytes) -> bool:
+def _is_tar(head: bytes) -> bool:
     """Whether the first block is the header of a member: its sum has to be right."""
     try:
-        tarfile.TarInfo.frombuf(first[:_TAR_BLOCK], "utf-8", "surrogateescape")
+        tarfile.TarInfo.frombuf(head[:_TAR_BLOCK], "utf-8", "surrogateescape")
     except tarfile.HeaderError:
         return False
     return True
 
 
-def _read(handle) -> Iterator[bytes]:
-    while chunk := handle.read(_READ):
+def _read_chunks(handle) -> Iterator[bytes]:
+    while chunk := handle.read(_READ_BYTES):
         yield chunk
 
 
@@ -137,7 +137,7 @@ def _streams(make_stream, kind: str, handle, path: str) -> Iterator[bytes]:
     """Unpacks consecutive streams; zero bytes after one of them are padding."""
     stream = None
     offset = 0
-    for chunk in _read(handle):
+    for chunk in _read_chunks(handle):
         offset += len(chunk)
         while chunk:
             if stream is None:
@@ -156,7 +156,7 @@ def _streams(make_stream, kind: str, handle, path: str) -> Iterator[bytes]:
 def _outputs(stream, chunk, kind, offset, path) -> Iterator[bytes]:
     while True:
         try:
-            output = stream.decompress(chunk, _CHUNK)
+            output = stream.decompress(chunk, _CHUNK_BYTES)
         except (OSError, lzma.LZMAError) as error:
             if "Memory usage limit" in str(error):
                 raise _too_large(
@@ -191,10 +191,10 @@ def _too_large(path: str, size: str, unpack: str, pack: str) -> UserError:
 
 def _gzip(handle, path: str) -> Iterator[bytes]:
     # As in `_streams`, zero bytes after a stream are padding.
-    with gzip.GzipFile(fileobj=handle, mode="rb") as unpacking:
+    with gzip.GzipFile(fileobj=handle, mode="rb") as stream:
         while True:
             try:
-                output = unpacking.read1(_CHUNK)
+                output = stream.read1(_CHUNK_BYTES)
             except EOFError as error:
                 raise _ends_too_soon("gzip", handle.tell()) from error
             except (gzip.BadGzipFile, zlib.error) as error:
@@ -208,10 +208,10 @@ def _zstandard(handle, path: str) -> Iterator[bytes]:
     installed.need("pyarrow", purpose="files packed with Zstandard")
     import pyarrow
 
-    unpacking = pyarrow.CompressedInputStream(pyarrow.PythonFile(handle), "zstd")
+    stream = pyarrow.CompressedInputStream(pyarrow.PythonFile(handle), "zstd")
     while True:
         try:
-            output = unpacking.read(_CHUNK)
+            output = stream.read(_CHUNK_BYTES)
         except OSError as error:
             # An error of the disk has a number, an error of pyarrow has none.
             if error.errno is not None:
@@ -255,7 +255,7 @@ _PACKINGS = {
 
 _UNPACK = "unpack it, and give its text files"
 # First bytes, what the file is, and what to do; {} is its path.
-_NO_TEXT = (
+_OTHER_FORMATS = (
     (
         b"7z\xbc\xaf",
         "a 7z archive, which cannot be read as a stream",

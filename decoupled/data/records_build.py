@@ -27,8 +27,8 @@ from decoupled.corpora.corpus import (
     Corpus,
     Document,
     hash_bits,
+    no_held_out_warning,
     read_documents,
-    without_held_out,
 )
 from decoupled.corpora.runners import DONE, FAILED, LOCAL, Runner, run_units
 from decoupled.data import records
@@ -109,7 +109,7 @@ def build_records(
         ]
         for split in SPLITS
     )
-    if warning := without_held_out(corpus, train, held_out):
+    if warning := no_held_out_warning(corpus, train, held_out):
         console.say(warning)
     return manifest
 

@@ -10,8 +10,8 @@ from decoupled.corpora.corpus import (
     SPLITS,
     Corpus,
     find_corpus,
+    no_held_out_warning,
     read_documents,
-    without_held_out,
 )
 from decoupled.corpora.corpus_writer import building, write_corpus
 from tests.corpora.builds import edit_json, tree
@@ -193,7 +193,7 @@ def test_what_helps_without_held_out_text_depends_on_the_source(
     tmp_path, source, advice
 ):
     corpus = write(tmp_path, inputs={"source": source})
-    warning = without_held_out(corpus, *map(corpus.languages, SPLITS))
+    warning = no_held_out_warning(corpus, *map(corpus.languages, SPLITS))
     expected = f"no held-out text in th; pretrain cannot evaluate there [(]{advice}[)]"
     assert re.fullmatch(f"warning: {expected}", warning)
 

@@ -4,7 +4,11 @@ import numpy as np
 import pytest
 
 from decoupled.corpora import duplicates
-from decoupled.corpora.duplicates import find_duplicates, find_moved, has_document
+from decoupled.corpora.duplicates import (
+    find_duplicates,
+    find_moved_document,
+    has_document,
+)
 
 
 def digests(folder, *lists):
@@ -60,7 +64,7 @@ def test_several_passes_find_the_same(tmp_path, monkeypatch, at_once):
     ],
 )
 def test_the_document_to_hold_out_has_the_lowest_digest(tmp_path, lists, expected):
-    assert find_moved(digests(tmp_path, *lists), {"train"}) == expected
+    assert find_moved_document(digests(tmp_path, *lists), {"train"}) == expected
 
 
 @pytest.mark.parametrize(
@@ -68,8 +72,8 @@ def test_the_document_to_hold_out_has_the_lowest_digest(tmp_path, lists, expecte
     [({"train", "eval"}, None), ({"eval"}, 9), ({"train"}, 5), (set(), 9)],
 )
 def test_the_document_to_train_on_has_the_highest_digest(tmp_path, splits, moved):
-    assert find_moved(digests(tmp_path, [7, 5, 9], [6]), splits) == moved
-    assert find_moved(digests(tmp_path, [7]), {"eval"}) == 7
+    assert find_moved_document(digests(tmp_path, [7, 5, 9], [6]), splits) == moved
+    assert find_moved_document(digests(tmp_path, [7]), {"eval"}) == 7
 
 
 def test_a_document_is_found_in_its_file(tmp_path):

@@ -289,7 +289,7 @@ def test_a_long_paragraph_is_split_as_its_sentences_are(language, monkeypatch):
     one = "Dr. Smith bought 3.5 kg of it, e.g. red ones. “He did.” 彼は来た。彼は来た。"
     result = split_sentences(one * 300, language)
     assert len(result) > 300
-    monkeypatch.setattr(sentences, "_LONGEST", 1 << 30)
+    monkeypatch.setattr(sentences, "_MAX_CHARACTERS", 1 << 30)
     assert result == split_sentences(one * 300, language)
 
 

@@ -178,7 +178,7 @@ def test_what_needs_too_much_memory_says_how_to_pack_it_again(tmp_path, monkeypa
 @pytest.mark.parametrize("kind", ["gzip", "bzip2", "xz", "zstd"])
 def test_a_small_file_of_a_large_content_comes_in_small_chunks(tmp_path, kind):
     path = write(tmp_path / "a.txt", PACKED[kind](bytes(8 << 20)))
-    sizes = [len(chunk) for chunk in unpacking.unpacked(path)]
+    sizes = [len(chunk) for chunk in unpacking.read_content(path)]
     assert sum(sizes) == 8 << 20 and max(sizes) <= 2 << 20
 
 

@@ -147,19 +147,19 @@ def _find_files(package: str) -> list[_File]:
     root = _package_folder(package)
     places = []
     for folder, _, names in sorted(gfile.walk(root)):
-        parent, last = os.path.split(folder)
-        if last == "LC_MESSAGES":
+        parent, folder_name = os.path.split(folder)
+        if folder_name == "LC_MESSAGES":
             places += [(parent, name) for name in sorted(names) if name.endswith(".po")]
     codes = locales.language_codes({os.path.basename(parent) for parent, _ in places})
     if not codes:
         raise UserError(f"catalogs:{package}: no LC_MESSAGES/*.po files below {root}")
-    result = [
+    po_files = [
         _describe_file(package, root, parent, name, codes[os.path.basename(parent)])
         for parent, name in places
         if os.path.basename(parent) in codes
     ]
     return sorted(
-        result, key=lambda file: (file.language != locales.ENGLISH, file.name)
+        po_files, key=lambda file: (file.language != locales.ENGLISH, file.name)
     )
 
 
@@ -183,8 +183,8 @@ def _package_folder(package: str) -> str:
 
 
 def _catalog_name(application: str) -> str:
-    last = os.path.basename(application.rstrip("."))
-    return CORE if last in _CORE_FOLDERS else last
+    folder_name = os.path.basename(application.rstrip("."))
+    return CORE if folder_name in _CORE_FOLDERS else folder_name
 
 
 def _polib():
@@ -223,8 +223,8 @@ def _add_entries(
         if not key:
             dropped["no text"] += 1
             continue
-        new = Message(file.package, file.catalog, key, {locales.ENGLISH: english})
-        translations = catalog.setdefault(key, new).translations
+        message = Message(file.package, file.catalog, key, {locales.ENGLISH: english})
+        translations = catalog.setdefault(key, message).translations
         if file.language == locales.ENGLISH:
             continue
         text, reason = _translation(entry)

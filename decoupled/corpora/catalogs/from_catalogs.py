@@ -69,7 +69,7 @@ class CatalogsBuild:
         """
         messages, dropped = catalog_files.read_catalogs(self._packages)
         if self._languages:
-            messages = _only(messages, self._languages)
+            messages = _in_languages(messages, self._languages)
         task = make_task(messages, self._settings)
         texts = make_text(messages, self._settings)
         pairs = make_pairs(messages, self._settings)
@@ -80,7 +80,7 @@ class CatalogsBuild:
             languages=_message_documents(texts),
             dropped=dropped,
             contents=_task_files(task) | _pair_files(pairs),
-            tasks={"catalogs": _described(task)},
+            tasks={"catalogs": _task_entry(task)},
         )
 
 
@@ -94,10 +94,10 @@ def make_task(messages: list[Message], settings: CorpusSettings) -> CatalogTask:
     Raises:
       UserError: fewer than two labels remain, or a split of English is empty.
     """
-    labelled = _labelled(messages, settings)
-    labels = sorted({message.catalog for message in labelled})
+    task_messages = _task_messages(messages, settings)
+    labels = sorted({message.catalog for message in task_messages})
     examples = collections.defaultdict(list)
-    for message in labelled:
+    for message in task_messages:
         split = split_of(message.key, settings)
         languages = [locales.ENGLISH] if split == "train" else message.translations
         for language in languages:
@@ -105,17 +105,15 @@ def make_task(messages: list[Message], settings: CorpusSettings) -> CatalogTask:
                 example = (message.translations[language], message.catalog)
                 examples[split, language].append(example)
     _check_task(labels, examples, settings)
-    enough = {
+    task_languages = {
         language
         for _, language in examples
         if language == locales.ENGLISH
         or min(len(examples.get((split, language), ())) for split in ("dev", "test"))
         >= settings.min_language_examples
     }
-    return CatalogTask(
-        labels,
-        {key: value for key, value in sorted(examples.items()) if key[1] in enough},
-    )
+    rows = {key: x for key, x in sorted(examples.items()) if key[1] in task_languages}
+    return CatalogTask(labels, rows)
 
 
 def split_of(key: str, settings: CorpusSettings) -> str:
@@ -133,13 +131,13 @@ def make_text(
     else. A text in a language's `eval` is never in its `train`, even if two English
     messages share a translation.
     """
-    held_out = _held_out(messages, settings)
+    held_out_keys = _held_out_keys(messages, settings)
     text = {"train": {}, "eval": {}}
     seen = collections.defaultdict(set)
     # Eval first, so that a text that occurs in both belongs to eval.
     for split in ("eval", "train"):
         for message in messages:
-            if (message.key in held_out) != (split == "eval"):
+            if (message.key in held_out_keys) != (split == "eval"):
                 continue
             for language, sentence in message.translations.items():
                 key = message_key(sentence)
@@ -153,11 +151,11 @@ def make_pairs(
     messages: list[Message], settings: CorpusSettings
 ) -> dict[str, list[tuple[str, str]]]:
     """language -> (text, English text) of the held-out messages, in catalog order."""
-    held_out = _held_out(messages, settings)
+    held_out_keys = _held_out_keys(messages, settings)
     pairs = collections.defaultdict(list)
     seen = set()
     for message in messages:
-        if message.key not in held_out or message.key in seen:
+        if message.key not in held_out_keys or message.key in seen:
             continue
         seen.add(message.key)
         for language, text in message.translations.items():
@@ -166,22 +164,22 @@ def make_pairs(
     return dict(sorted(pairs.items()))
 
 
-def _labelled(messages: list[Message], settings: CorpusSettings) -> list[Message]:
+def _task_messages(messages: list[Message], settings: CorpusSettings) -> list[Message]:
     messages = [m for m in messages if m.package == messages[0].package]
     catalogs = collections.Counter(message.key for message in messages)
-    unambiguous = [message for message in messages if catalogs[message.key] == 1]
-    sizes = collections.Counter(message.catalog for message in unambiguous)
+    unique_messages = [message for message in messages if catalogs[message.key] == 1]
+    sizes = collections.Counter(message.catalog for message in unique_messages)
     return [
         message
-        for message in unambiguous
+        for message in unique_messages
         if sizes[message.catalog] >= settings.min_label_messages
     ]
 
 
-def _held_out(messages: list[Message], settings: CorpusSettings) -> set[str]:
+def _held_out_keys(messages: list[Message], settings: CorpusSettings) -> set[str]:
     return {
         message.key
-        for message in _labelled(messages, settings)
+        for message in _task_messages(messages, settings)
         if split_of(message.key, settings) != "train"
     }
 
@@ -201,19 +199,19 @@ def _check_task(labels, examples, settings: CorpusSettings) -> None:
             )
 
 
-def _only(messages: list[Message], languages: Sequence[str]) -> list[Message]:
+def _in_languages(messages: list[Message], languages: Sequence[str]) -> list[Message]:
     """The messages with the translations into some languages, and the English text."""
-    known = set().union(*(message.translations for message in messages))
-    unknown = sorted(set(languages) - known)
+    known_codes = set().union(*(message.translations for message in messages))
+    unknown = sorted(set(languages) - known_codes)
     if unknown:
         raise UserError(
             f"--languages: the catalogs have no {', '.join(unknown)}; "
-            f"they have {', '.join(sorted(known))}"
+            f"they have {', '.join(sorted(known_codes))}"
         )
-    kept = {locales.ENGLISH, *languages}
+    codes = {locales.ENGLISH, *languages}
     return [
         message._replace(
-            translations={k: v for k, v in message.translations.items() if k in kept}
+            translations={k: v for k, v in message.translations.items() if k in codes}
         )
         for message in messages
     ]
@@ -235,13 +233,13 @@ def _message_documents(
 
 
 def _task_files(task: CatalogTask) -> dict[str, str]:
-    named = {"tasks/catalogs/labels.txt": lines(task.labels)}
+    contents = {"tasks/catalogs/labels.txt": lines(task.labels)}
     for (split, language), rows in task.examples.items():
-        named[f"tasks/catalogs/{split}-{language}.tsv"] = lines(map("\t".join, rows))
-    return named
+        contents[f"tasks/catalogs/{split}-{language}.tsv"] = lines(map("\t".join, rows))
+    return contents
 
 
-def _described(task: CatalogTask) -> dict[str, Any]:
+def _task_entry(task: CatalogTask) -> dict[str, Any]:
     """What the manifest says of the task."""
     counts: dict[str, dict[str, int]] = {"train": {}, "dev": {}, "test": {}}
     for (split, language), rows in task.examples.items():
@@ -250,9 +248,9 @@ def _described(task: CatalogTask) -> dict[str, Any]:
 
 
 def _pair_files(pairs: dict[str, list[tuple[str, str]]]) -> dict[str, str]:
-    named = {}
-    for language, of_language in pairs.items():
+    contents = {}
+    for language, language_pairs in pairs.items():
         for index, side in enumerate((language, "en")):
-            content = lines(pair[index] for pair in of_language)
-            named[f"parallel/{language}-en.{side}"] = content
-    return named
+            content = lines(pair[index] for pair in language_pairs)
+            contents[f"parallel/{language}-en.{side}"] = content
+    return contents

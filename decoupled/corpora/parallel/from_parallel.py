@@ -43,9 +43,9 @@ from decoupled.corpora.parallel.parallel_text import (
 # Increased when the same input gives other text or other files than before. (The second
 # number is from a time when there were several kinds of parallel text.)
 RULES = [3, 2]
-# Manifests of earlier versions have these, of a task of verses that is gone.
-_OF_EARLIER_VERSIONS = {"max_train_examples": 4000, "max_test_examples": 1000}
-# Also out of sentences/; the fingerprint of a corpus has these words.
+# Manifests of earlier versions have these settings of a task that was removed.
+_OLD_SETTINGS = {"max_train_examples": 4000, "max_test_examples": 1000}
+# They are also left out of sentences/, but a corpus's fingerprint has these words.
 REPEATED = "held-out sentence with a repeated text, left out of pairs"
 # The reason for dropping empty lines, and dashes for verses that a translation lacks.
 WITHOUT_WORDS = "sentence without letters"
@@ -65,15 +65,15 @@ class ParallelBuild:
         `languages` are kept in addition to English; empty keeps all.
         """
         self._settings = settings
-        by_language = parallel_text.find(source.removeprefix(parallel_text.PREFIX))
-        if unknown := sorted(set(languages) - set(by_language)):
+        files = parallel_text.find(source.removeprefix(parallel_text.PREFIX))
+        if unknown := sorted(set(languages) - set(files)):
             raise UserError(
                 f"--languages: {source} has no {', '.join(unknown)}; it has "
-                f"{', '.join(by_language)}"
+                f"{', '.join(files)}"
             )
         self._files = {
             language: file
-            for language, file in by_language.items()
+            for language, file in files.items()
             if not languages or language in {ENGLISH, *languages}
         }
 
@@ -82,7 +82,7 @@ class ParallelBuild:
         return {
             "source": "aligned",
             "rules": RULES,
-            "settings": dataclasses.asdict(self._settings) | _OF_EARLIER_VERSIONS,
+            "settings": dataclasses.asdict(self._settings) | _OLD_SETTINGS,
             "languages": {
                 # Manifests of earlier versions have "part".
                 language: {"sha256": file.sha256, "part": ""}
@@ -98,29 +98,29 @@ class ParallelBuild:
             cannot be written.
         """
         with corpus_writer.all_or_nothing(folder):
-            tracked = console.track(self._files.items(), "reading parallel text")
-            read = {name: self._read(folder, name, file) for name, file in tracked}
-            repeated = set().union(*(of.repeated() for of in read.values()))
-            texts = _held_out_texts(read, repeated)
-            contents, pairs = pair_files(texts, self._settings)
+            items = console.track(self._files.items(), "reading parallel text")
+            texts = {name: self._read(folder, name, file) for name, file in items}
+            repeats = set().union(*(text.repeated_ids() for text in texts.values()))
+            held_out = _held_out_texts(texts, repeats)
+            contents, pairs = pair_files(held_out, self._settings)
             corpus_writer.write_further_files(folder, contents)
             if not any(pairs.values()):
                 console.say(
                     f"no pairs: these need held-out text of {ENGLISH} and of another "
                     "language; parallel/ has the held-out sentences with their ids"
                 )
-            dropped = collections.Counter({REPEATED: len(repeated)} if repeated else {})
-            for of_language in read.values():
-                dropped.update(of_language.dropped)
+            dropped = collections.Counter({REPEATED: len(repeats)} if repeats else {})
+            for text in texts.values():
+                dropped.update(text.dropped)
             corpus_writer.write_manifest(
                 folder,
                 source="parallel text (aligned)",
                 inputs=inputs,
                 splits={
                     split: {
-                        language: of.splits[split]
-                        for language, of in read.items()
-                        if split in of.splits
+                        language: text.splits[split]
+                        for language, text in texts.items()
+                        if split in text.splits
                     }
                     for split in SPLITS
                 },
@@ -129,7 +129,7 @@ class ParallelBuild:
                 languages={
                     name: {
                         "inputs": [{**f._asdict(), "path": os.path.basename(f.path)}],
-                        "dropped": dict(read[name].dropped),
+                        "dropped": dict(texts[name].dropped),
                     }
                     for name, f in self._files.items()
                 },
@@ -152,14 +152,15 @@ class ParallelBuild:
 
 
 class _LanguageText:
-    """What is kept of a language while it is read.
+    """What memory holds of a language.
 
     splits: counts by split. dropped: sentences by reason. held_out: split -> id ->
     text, in the order of the text.
     """
 
     def __init__(self):
-        self._trained = array.array("Q")
+        # Of the sentences of the training text.
+        self._digests = array.array("Q")
         self.splits: dict[str, Any] = {}
         self.dropped = collections.Counter()
         self.held_out: dict[str, dict[str, str]] = {split: {} for split in HELD_OUT}
@@ -176,7 +177,7 @@ class _LanguageText:
                 continue
             split = split_of(group, settings)
             if split == TRAIN:
-                self._trained.extend(text_units.digest([s.text]) for s in sentences)
+                self._digests.extend(text_units.digest([s.text]) for s in sentences)
             else:
                 self.held_out[split].update((s.id, s.text) for s in sentences)
             yield "train" if split == TRAIN else "eval", [s.text for s in sentences]
@@ -189,52 +190,52 @@ class _LanguageText:
             for split, texts in self.held_out.items()
         }
         held_out = {digest for by_id in digests.values() for digest in by_id.values()}
-        trained = held_out.intersection(self._trained)
-        repeated = set()
+        train_digests = held_out.intersection(self._digests)
+        repeated_ids = set()
         for by_id in digests.values():
-            seen = set(trained)
+            seen = set(train_digests)
             for identifier, digest in by_id.items():
                 if digest in seen:
-                    repeated.add(identifier)
+                    repeated_ids.add(identifier)
                 seen.add(digest)
-        return repeated
+        return repeated_ids
 
 
 def _groups(
     lines: Iterator[SentenceLine], pattern: str | None
 ) -> Iterator[tuple[str, list[SentenceLine]]]:
     seen: set[str] = set()
-    current, members = None, {}
+    current_group, members = None, {}
     for line in lines:
         group = group_of(line.id, pattern, line.place)
-        if group != current:
+        if group != current_group:
             if members:
-                yield current, list(members.values())
+                yield current_group, list(members.values())
             if group in seen:
                 raise UserError(
                     f"{line.place}: {group!r} begins again with the id {line.id!r}; "
                     "sort the file by id, so that each group stands together"
                 )
             seen.add(group)
-            current, members = group, {}
+            current_group, members = group, {}
         if line.id in members:
             raise UserError(
                 f"{line.place}: the id {line.id!r} is also in {members[line.id].place}"
             )
         members[line.id] = line
     if members:
-        yield current, list(members.values())
+        yield current_group, list(members.values())
 
 
-def _held_out_texts(read: Mapping[str, _LanguageText], repeated: set[str]) -> _Texts:
+def _held_out_texts(texts: Mapping[str, _LanguageText], repeats: set[str]) -> _Texts:
     """The held-out sentences, without ids that any language repeats."""
-    texts: _Texts = {}
-    for language, of_language in read.items():
-        for split, by_id in of_language.held_out.items():
-            kept = {name: text for name, text in by_id.items() if name not in repeated}
-            if kept:
-                texts[split, language] = kept
-    return texts
+    held_out: _Texts = {}
+    for language, text in texts.items():
+        for split, by_id in text.held_out.items():
+            sentences = {x: by_id[x] for x in by_id if x not in repeats}
+            if sentences:
+                held_out[split, language] = sentences
+    return held_out
 
 
 def pair_files(
@@ -261,9 +262,9 @@ def pair_files(
                 f"{next(iter(by_id))!r}, {ENGLISH} has {next(iter(english))!r}); ids "
                 "have to be the same in all languages"
             )
-        chosen = choose(shared, settings.max_pairs, settings.seed)
+        pair_ids = choose(shared, settings.max_pairs, settings.seed)
         for side, side_texts in ((language, by_id), (ENGLISH, english)):
             name = f"parallel/{split}/tatoeba/{language}-{ENGLISH}.{side}"
-            contents[name] = lines(side_texts[identifier] for identifier in chosen)
-        pairs[split][language] = len(chosen)
+            contents[name] = lines(side_texts[identifier] for identifier in pair_ids)
+        pairs[split][language] = len(pair_ids)
     return contents, pairs

@@ -75,15 +75,15 @@ def position(name: str, seed: int) -> float:
     return hash_bits(f"{seed}\t{name}") / 2**64
 
 
-def choose(ids: Sequence[str], most: int, seed: int) -> list[str]:
-    """At most `most` of the ids, in their order.
+def choose(ids: Sequence[str], max_count: int, seed: int) -> list[str]:
+    """At most `max_count` of the ids, in their order.
 
-    Depends on ids and seed alone: languages with the same ids get the same choice.
+    The choice depends on ids and seed alone: it is equal for languages with equal ids.
     """
-    if len(ids) <= most:
+    if len(ids) <= max_count:
         return list(ids)
-    kept = set(sorted(ids, key=lambda name: (position(name, seed), name))[:most])
-    return [name for name in ids if name in kept]
+    choice = set(sorted(ids, key=lambda name: (position(name, seed), name))[:max_count])
+    return [name for name in ids if name in choice]
 
 
 PREFIX = "aligned:"
@@ -103,23 +103,23 @@ class SentenceLine(NamedTuple):
 def find(place: str) -> dict[str, InputFile]:
     """Language -> its file, read for its SHA-256; `place` stands after "aligned:"."""
     if re.match(rf"{locales.CODE}=", place):
-        by_language = find_inputs([place], _FLAG)
+        paths_by_language = find_inputs([place], _FLAG)
     else:
-        by_language = _files_of(place)
-    if not by_language:
+        paths_by_language = _files_of(place)
+    if not paths_by_language:
         raise UserError(
             f"{_FLAG}{place}: not a folder with files LANGUAGE.tsv or LANGUAGE.tsv.gz "
             "(.bz2, .xz, .zst, .zip), nor of the form LANGUAGE=GLOB,..."
         )
-    for language, paths in by_language.items():
+    for language, paths in paths_by_language.items():
         locales.check_language(language, f"{_FLAG}{place}")
         if len(paths) > 1:
             raise UserError(
                 f"{_FLAG}{place}: {len(paths)} files for {language} ({paths[0]}, "
                 f"{paths[1]}); aligned text is one file a language"
             )
-    described = describe_files(dict(sorted(by_language.items())))
-    return {language: file for language, (file,) in described.items()}
+    files_by_language = describe_files(dict(sorted(paths_by_language.items())))
+    return {language: file for language, (file,) in files_by_language.items()}
 
 
 def read_sentences(

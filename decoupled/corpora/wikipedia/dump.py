@@ -1,14 +1,14 @@
 """MediaWiki XML dumps -> articles, one at a time.
 
-Reads `*-pages-articles*.xml.bz2` and similar files, local or remote. An article is the
-last revision of a page of the main namespace that is neither a redirect nor a
+It reads `*-pages-articles*.xml.bz2` and similar files, local or remote. An article is
+the last revision of a page of the main namespace that is neither a redirect nor a
 disambiguation page.
 
 The standard library's expat parses the whole file, also the pages of other workers. So
-damage is found wherever it is. The encoding is the one that the XML declares: UTF-8,
-UTF-16 or one of 8 bits. A dump never has a document type. So document types, and with
-them entities, are refused (CVE-2003-1564, "billion laughs"), and so are elements that
-the export format (https://www.mediawiki.org/xml/export-0.11.xsd) does not have.
+it finds damage anywhere. The encoding is the one that the XML declares: UTF-8, UTF-16
+or one of 8 bits. A dump never has a document type. So document types, and with them
+entities, are refused (CVE-2003-1564, "billion laughs"), and so are elements that the
+export format (https://www.mediawiki.org/xml/export-0.11.xsd) does not have.
 """
 
 import collections
@@ -19,7 +19,7 @@ from typing import NamedTuple
 from xml.parsers import expat
 
 from decoupled.core.errors import UserError
-from decoupled.corpora.unpacking import Damaged, unpacked
+from decoupled.corpora.unpacking import Damaged, read_content
 from decoupled.corpora.wikipedia import wiki_templates
 
 # MediaWiki itself refuses wikitext above 2 MiB ($wgMaxArticleSize).
@@ -44,7 +44,7 @@ _TITLE, _NUMBER, _ID = f"{_PAGE}/title", f"{_PAGE}/ns", f"{_PAGE}/id"
 _REDIRECT = f"{_PAGE}/redirect"
 _TEXT, _MODEL = f"{_REVISION}/text", f"{_REVISION}/model"
 _BEFORE_REVISIONS = (_TITLE, _NUMBER, _ID)
-_READ = (*_BEFORE_REVISIONS, _REDIRECT, _TEXT, _MODEL)
+_FIELD_PATHS = (*_BEFORE_REVISIONS, _REDIRECT, _TEXT, _MODEL)
 # Path of an element -> the elements that it may hold. Other paths are not checked.
 _CHILDREN = {
     "": {_ROOT},
@@ -57,7 +57,7 @@ _CHILDREN = {
         "id parentid timestamp contributor minor comment origin model format text sha1 "
         "content".split()
     ),
-    **{path: set() for path in _READ},
+    **{path: set() for path in _FIELD_PATHS},
 }
 # "#REDIRECT [[...]]" in the wiki's own language.
 _REDIRECT_TEXT = re.compile(r"\s*[#＃]\s*[^\W\d_][^\[\]#*\n]{2,30}\[\[[^\[\]\n]+\]\]")
@@ -87,7 +87,7 @@ def read_articles(
     reader = _Reader(part, parts)
     to_english = None
     try:
-        for page in _pages(unpacked(path), reader):
+        for page in _pages(read_content(path), reader):
             to_english = to_english or _namespaces_to_english(reader.namespaces)
             namespace, title = _split_title(page, reader.namespaces)
             if reason := _fault(page, namespace, title):
@@ -120,16 +120,16 @@ class _Page(NamedTuple):
 def _pages(chunks: Iterator[bytes], reader: "_Reader") -> Iterator[_Page]:
     """Yields the pages, and then raises what is wrong with the XML after them."""
     # White space is not allowed before an XML declaration, but some wikis write it.
-    first = next(chunks, b"").lstrip(b" \t\r\n")
-    for chunk in itertools.chain([first], chunks, [None]):
-        error = None
+    first_chunk = next(chunks, b"").lstrip(b" \t\r\n")
+    for chunk in itertools.chain([first_chunk], chunks, [None]):
+        failure = None
         try:
             reader.feed(chunk)
-        except _BadXml as raised:
-            error = raised
+        except _BadXml as xml_error:
+            failure = xml_error
         yield from reader.take_pages()
-        if error is not None:
-            raise error
+        if failure is not None:
+            raise failure
 
 
 class _Reader:
@@ -142,12 +142,12 @@ class _Reader:
         self.namespaces: dict[str, int] = {}
         self._part, self._parts = part, parts
         self._pages: list[_Page] = []
-        self._count = 0  # of the pages so far, the open one included
-        self._last = ""
+        self._page_count = 0  # The open page is included.
+        self._last_page = ""
         self._path, self._depth, self._is_skipped = "", 0, False
         self._fields: dict[str, str] = {}
         self._text: list[str] | None = None
-        self._size = self._start = self._fed = 0
+        self._text_size = self._start = self._offset = 0
         self._is_too_large = False
         self._namespace = 0
         self._encoding = None
@@ -170,8 +170,8 @@ class _Reader:
             self._parser.Parse(chunk or b"", chunk is None)
         except expat.ExpatError as error:
             if chunk is None:
-                ended = f"the XML ends too soon, after {self._fed} bytes"
-                raise _BadXml(ended if self._fed else "the file is empty") from error
+                cause = f"the XML ends too soon, after {self._offset} bytes"
+                raise _BadXml(cause if self._offset else "the file is empty") from error
             raise _BadXml(f"cannot read the XML ({error})") from error
         except (LookupError, ValueError) as error:
             # From expat's search for an encoding among those of Python.
@@ -179,10 +179,10 @@ class _Reader:
                 f"cannot read the encoding {self._encoding!r}; convert it to UTF-8, "
                 "and change the encoding in the first line"
             ) from error
-        self._fed += len(chunk or b"")
-        if self._fed - max(self._parser.CurrentByteIndex, 0) > _MAX_TOKEN:
+        self._offset += len(chunk or b"")
+        if self._offset - max(self._parser.CurrentByteIndex, 0) > _MAX_TOKEN:
             raise _BadXml(f"a tag of more than {_MAX_TOKEN >> 20} MiB; this is no dump")
-        if chunk is None and not self._count:
+        if chunk is None and not self._page_count:
             raise _BadXml("holds no page")
 
     def take_pages(self) -> list[_Page]:
@@ -192,9 +192,9 @@ class _Reader:
 
     def progress(self) -> str:
         """The last complete page and what to do, for a message; "" if there is none."""
-        if not self._last:
+        if not self._last_page:
             return ""
-        return f"; the last complete page is {self._last}; download the file again"
+        return f"; the last complete page is {self._last_page}; download the file again"
 
     def _declare(self, version, encoding, standalone):
         self._encoding = encoding
@@ -215,8 +215,8 @@ class _Reader:
         if name not in _CHILDREN.get(self._path, (name,)):
             if self._depth == 1:
                 raise _BadXml(f"no MediaWiki export: its first element is {name!r:.60}")
-            inside = self._path.rpartition("/")[2]
-            raise _BadXml(f"unexpected element {name!r:.60} in {inside}")
+            parent = self._path.rpartition("/")[2]
+            raise _BadXml(f"unexpected element {name!r:.60} in {parent}")
         self._path = f"{self._path}/{name}" if self._path else name
         if self._path == _PAGE:
             self._begin_page()
@@ -230,14 +230,14 @@ class _Reader:
         elif self._path == _NAMESPACE:
             self._text = []
             self._namespace = _integer(attributes.get("key", ""))
-        elif self._path in _READ:
-            self._text, self._size = [], 0
+        elif self._path in _FIELD_PATHS:
+            self._text, self._text_size = [], 0
 
     def _begin_page(self):
         self._fields = {}
         self._start = self._parser.CurrentByteIndex
-        self._is_skipped = self._count % self._parts != self._part
-        self._count += 1
+        self._is_skipped = self._page_count % self._parts != self._part
+        self._page_count += 1
         if self._is_skipped:
             self._parser.CharacterDataHandler = None
 
@@ -249,8 +249,8 @@ class _Reader:
                 )
             return
         self._text.append(text)
-        self._size += len(text)
-        if self._size > MAX_CHARACTERS:
+        self._text_size += len(text)
+        if self._text_size > MAX_CHARACTERS:
             self._text.clear()
             self._is_too_large = True
 
@@ -275,10 +275,10 @@ class _Reader:
         else:
             title = self._fields.get(_TITLE)
             if not title:
-                raise _BadXml(f"page {self._count} has no title")
+                raise _BadXml(f"page {self._page_count} has no title")
             self._pages.append(self._page(title))
-        shown = f"{title!r:.80}, " if title else ""
-        self._last = f"{self._count} ({shown}byte {self._start} of the XML)"
+        label = f"{title!r:.80}, " if title else ""
+        self._last_page = f"{self._page_count} ({label}byte {self._start} of the XML)"
 
     def _page(self, title) -> _Page:
         namespace = self._fields.get(_NUMBER)
@@ -305,9 +305,9 @@ def _split_title(page: _Page, namespaces: Mapping[str, int]) -> tuple[int, str]:
     if page.namespace is not None:
         return page.namespace, title
     # Exports before version 0.6 have the namespace in the title alone.
-    name, colon, rest = page.title.partition(":")
-    if colon and name in namespaces and not rest.startswith(" "):
-        return namespaces[name], rest.replace("_", " ")
+    name, colon, local_title = page.title.partition(":")
+    if colon and name in namespaces and not local_title.startswith(" "):
+        return namespaces[name], local_title.replace("_", " ")
     return 0, title
 
 

@@ -58,18 +58,18 @@ def _remove_tags(text, dropped):
     if "<" not in text:
         return text
     closings = _Closings(text)
-    kept = []
+    parts = []
     position = 0
     for opening in _TAG.finditer(text):
         start = opening.start()
         if start < position:
             continue
-        kept.append(text[position:start])
+        parts.append(text[position:start])
         name = (opening[1] or _COMMENT).lower()
         if name != _COMMENT and opening[2].endswith("/"):
             content_end = position = opening.end()
         else:
-            content_end, position = closings.after(opening.end(), name)
+            content_end, position = closings.span_after(opening.end(), name)
         if position is None:
             dropped[UNCLOSED] += 1
             # An unclosed comment hides the rest of the page; an unclosed tag is removed
@@ -80,14 +80,14 @@ def _remove_tags(text, dropped):
             # The line break is removed as well if the line holds only a comment.
             position += text[position] == "\n"
         elif name in _INLINE or _INLINE_ATTRIBUTE.search(opening[2] or ""):
-            kept.append(HOLE)
+            parts.append(HOLE)
         elif name == "nowiki":
             content = text[opening.end() : content_end]
-            kept.append(HOLE if _NOWIKI_MARKUP.search(content) else content)
+            parts.append(HOLE if _NOWIKI_MARKUP.search(content) else content)
         elif name != _COMMENT and content_end < position:
-            kept.append(wiki_templates.nothing(text, start, position))
-    kept.append(text[position:])
-    return "".join(kept)
+            parts.append(wiki_templates.nothing(text, start, position))
+    parts.append(text[position:])
+    return "".join(parts)
 
 
 class _Closings:
@@ -95,14 +95,14 @@ class _Closings:
 
     def __init__(self, text: str):
         self._text = text
-        self._last = {}  # name -> (start, end) of its last closing tag, or None
+        self._spans = {}  # name -> (start, end) of its last closing tag, or None
 
-    def after(self, start: int, name: str) -> tuple[int | None, int | None]:
+    def span_after(self, start: int, name: str) -> tuple[int | None, int | None]:
         """Start and end of the closing tag for content that starts at `start`."""
-        span = self._last.get(name, (-1, -1))
+        span = self._spans.get(name, (-1, -1))
         if span and span[0] < start:
             closing = _CLOSING[name].search(self._text, start)
-            span = self._last[name] = closing and closing.span()
+            span = self._spans[name] = closing and closing.span()
         if not span:
             return None, None
         # A <ref> cannot hold another <ref>, so the first one was not closed.
@@ -112,19 +112,20 @@ class _Closings:
 
 
 def _remove_braces(text, dropped):
-    kept = []
+    parts = []
     position = 0
     for start, end, is_table in _outermost(_brace_spans(text, dropped)):
         if start < position:
             continue
-        kept.append(text[position:start])
-        stands = wiki_templates.shown(text[start:end]) if is_table is False else ""
-        next_line = is_table is not False
-        kept.append(stands or wiki_templates.nothing(text, start, end, next_line))
+        parts.append(text[position:start])
+        is_template = is_table is False
+        content = wiki_templates.replacement(text[start:end]) if is_template else ""
+        next_line = not is_template
+        parts.append(content or wiki_templates.nothing(text, start, end, next_line))
         dropped[TABLES] += is_table is True
         position = end
-    kept.append(text[position:])
-    return "".join(kept)
+    parts.append(text[position:])
+    return "".join(parts)
 
 
 def _outermost(spans):
@@ -164,14 +165,14 @@ def _close_templates(text, stack, token, spans, headings):
     position, count = token.start(), len(token[0])
     while count >= 2 and stack and stack[-1][1]:
         opening = stack[-1]
-        matched = min(count, opening[1])
-        opening[1] -= matched
+        matched_count = min(count, opening[1])
+        opening[1] -= matched_count
         start = opening[0] + opening[1]
-        position += matched
-        count -= matched
+        position += matched_count
+        count -= matched_count
         if opening[1] < 2:
             stack.pop()
-        heading = _next(headings, start)
+        heading = _next_position(headings, start)
         if heading is not None and heading < position:
             # Templates hold no sections. So this template was never closed, and these
             # braces close nothing.
@@ -197,15 +198,15 @@ def _close_table(stack, end, spans):
 
 def _unclosed_spans(text, stack, headings):
     """An unclosed template ends with its line, an unclosed table at a heading."""
-    covered = 0
+    covered_end = 0
     for start, braces in stack:
-        if start < covered:
+        if start < covered_end:
             continue
-        end = text.find("\n", start) if braces else _next(headings, start)
-        covered = len(text) if end is None or end < 0 else end
-        yield start, covered, None
+        end = text.find("\n", start) if braces else _next_position(headings, start)
+        covered_end = len(text) if end is None or end < 0 else end
+        yield start, covered_end, None
 
 
-def _next(positions, start):
+def _next_position(positions, start):
     index = bisect.bisect_left(positions, start)
     return positions[index] if index < len(positions) else None

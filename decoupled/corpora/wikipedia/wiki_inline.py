@@ -21,8 +21,8 @@ UNPARSED = "lines that cannot be parsed"
 # Marks of a line times its characters: mwparserfromhell's time grows with this number
 # where marks are not closed, by 0.1 s for the first limit. Lines of English Wikipedia
 # have up to 14,000.
-_MOST_OF_A_LINE = 300_000
-_MOST_OF_A_PAGE = 6_000_000
+_MAX_LINE_WORK = 300_000
+_MAX_PAGE_WORK = 6_000_000
 
 _SIMPLE_LINK = re.compile(r"\[\[(?:[^\[\]|:\n]*\|)?([^\[\]|:#\n]+)\]\]")
 _LINK = re.compile(r"\[\[([^\[\]]*)\]\]")
@@ -107,17 +107,17 @@ def plain_lines(lines: Iterable[str], dropped: collections.Counter) -> Iterator[
     left out and counted. mwparserfromhell fails on markup that is nested too deeply.
     Its time grows with the square of the number of marks if they are not closed.
     """
-    left = _MOST_OF_A_PAGE
+    remaining_work = _MAX_PAGE_WORK
     for line in lines:
         if not _MARKUP.search(line) and "://" not in line:
             yield unescape(line) if "&" in line else line
             continue
         marks = sum(map(line.count, ("<", "[", "{", "://")))
         work = marks * len(line)
-        if work > min(left, _MOST_OF_A_LINE):
+        if work > min(remaining_work, _MAX_LINE_WORK):
             dropped[TOO_MUCH] += 1
             continue
-        left -= work
+        remaining_work -= work
         try:
             text = _nodes_text(mwparserfromhell.parse(line, skip_style_tags=True))
         except (mwparserfromhell.parser.ParserError, RecursionError):
@@ -179,12 +179,12 @@ def _link_or_initial(link):
     if not _is_file(target):
         return _nothing(link)
     if wiki_templates.starts_line(link.string, link.start()):
-        beside = _FRAMED
-        begins = wiki_templates.is_before_small(link.string, link.end(), True)
+        beside_options = _FRAMED
+        begins_word = wiki_templates.is_before_small(link.string, link.end(), True)
     else:
-        beside = _BESIDE
-        begins = is_small(link.string[link.end() : link.end() + 1])
-    if not begins or beside.intersection(options):
+        beside_options = _BESIDE
+        begins_word = is_small(link.string[link.end() : link.end() + 1])
+    if not begins_word or beside_options.intersection(options):
         return ""
     letters = [option.removeprefix("alt=").strip() for option in options]
     return next((x for x in letters if len(x) == 1 and x.isalpha()), HOLE)
@@ -206,16 +206,16 @@ def _is_file(target):
     )
 
 
-def _link_text(inner):
-    target, bar, text = inner.partition("|")
+def _link_text(content):
+    target, bar, text = content.partition("|")
     target = target.strip()
-    prefix, colon, rest = target.partition(":")
+    prefix, colon, page = target.partition(":")
     if colon and prefix:
         if wiki_templates.is_beside_text(prefix):
             return ""
         name = wiki_templates.normal_form(prefix)
         if name in wiki_templates.SISTER_PROJECTS:
-            target = rest
+            target = page
         elif prefix == name and wiki_templates.LANGUAGE_PREFIX.fullmatch(prefix):
             return ""
     if bar and text.strip():
@@ -243,11 +243,11 @@ def _without_emphasis(line):
     unbalanced = italics % 2 and bolds % 2
     bold = False
     for index, count in enumerate(counts):
-        before = parts[2 * index]
+        text = parts[2 * index]
         apostrophe = count in (4, 6)
-        if count == 3 and before[-1:].isalpha():
+        if count == 3 and text[-1:].isalpha():
             if bold:
-                apostrophe = bool(unbalanced and _ARTICLE.fullmatch(before))
+                apostrophe = bool(unbalanced and _ARTICLE.fullmatch(text))
             else:
                 apostrophe = counts[index + 1 : index + 2] == [2]
         if count != 2 and not (count == 3 and apostrophe):
@@ -263,18 +263,18 @@ def _raised_text(match):
     if text.isalpha() and text != "n":
         # 1st, CO as a name's index
         return HOLE if match[1].lower() == "sup" and _is_power(match, text) else text
-    raised = text.translate(_SUPERSCRIPT if match[1].lower() == "sup" else _SUBSCRIPT)
-    plain = any(character.isascii() and not character.isspace() for character in raised)
-    return HOLE if plain else raised
+    signs = text.translate(_SUPERSCRIPT if match[1].lower() == "sup" else _SUBSCRIPT)
+    has_ascii = any(sign.isascii() and not sign.isspace() for sign in signs)
+    return HOLE if has_ascii else signs
 
 
 def _is_power(match, letter):
     if len(letter) > 1 or not match.start():
         return False
-    before = match.start() - 1
-    if letter in "aeo" and _BEFORE_ORDINAL.match(match.string, before):
+    index = match.start() - 1
+    if letter in "aeo" and _BEFORE_ORDINAL.match(match.string, index):
         return False
-    return _BEFORE_POWER.match(match.string, before) is not None
+    return _BEFORE_POWER.match(match.string, index) is not None
 
 
 def _first_variant(content):

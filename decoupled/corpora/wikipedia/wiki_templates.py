@@ -27,8 +27,8 @@ def normal_form(name: str) -> str:
     return " ".join(name.replace("_", " ").split()).casefold()
 
 
-def _names(listed: Iterable[str]) -> frozenset[str]:
-    return frozenset(map(normal_form, listed))
+def _names(names: Iterable[str]) -> frozenset[str]:
+    return frozenset(map(normal_form, names))
 
 
 NAMES = files.parse_json(
@@ -42,7 +42,7 @@ CATEGORY_NAMESPACES = _names(NAMES["category_namespaces"])
 # Prefixes of other projects; the text of their links is a part of the sentence.
 SISTER_PROJECTS = _names(NAMES["sister_projects"])
 # Kind of template -> its names.
-TEMPLATES = {kind: _names(listed) for kind, listed in NAMES["templates"].items()}
+TEMPLATES = {kind: _names(names) for kind, names in NAMES["templates"].items()}
 
 # Codes of wikis: two or three letters, for some with an addition.
 LANGUAGE_PREFIX = re.compile(
@@ -96,8 +96,8 @@ _LONGEST_CAPTION = 2000
 _DEPTH = 6
 
 # Text before a date or a name, which may be the template's argument.
-_PREFIXES = NAMES["text_before_argument"]
-_CONSTANT = NAMES["constant_text"]
+_TEXT_BEFORE_ARGUMENT = NAMES["text_before_argument"]
+_CONSTANT_TEXT = NAMES["constant_text"]
 _UNITS, _SYMBOLS = NAMES["units"], frozenset(NAMES["unit_symbols"])
 _RANGES = NAMES["ranges"]
 _WITHOUT_TEXT = TEMPLATES["nothing"]
@@ -149,55 +149,55 @@ def is_beside_text(namespace: str) -> bool:
     return name in FILE_NAMESPACES or name in CATEGORY_NAMESPACES
 
 
-def shown(template: str) -> str:
+def replacement(template: str) -> str:
     """What replaces a template, `{{...}}`: plain wikitext, `HOLE`, or `GAP`."""
-    inner = template[2:-2]
-    if "{{" not in inner:
-        return _shown_inner(inner)
-    name = _name(inner)
+    content = template[2:-2]
+    if "{{" not in content:
+        return _content_text(content)
+    name = _name(content)
     if name in _WITHOUT_TEXT:
         return ""
     if len(template) > 1000:
         return GAP
     for _ in range(_DEPTH):
-        inner, count = _INNERMOST.subn(lambda match: _shown_inner(match[1]), inner)
+        content, count = _INNERMOST.subn(lambda match: _content_text(match[1]), content)
         if not count:
             break
-    return _shown_inner(inner) if "{{" not in inner else GAP
+    return _content_text(content) if "{{" not in content else GAP
 
 
-def _name(inner):
-    return normal_form(inner.partition("|")[0])
+def _name(content):
+    return normal_form(content.partition("|")[0])
 
 
-def _shown_inner(inner):
-    name = _name(inner)
+def _content_text(content):
+    name = _name(content)
     if name in _WITHOUT_TEXT:
         return ""
-    if name in _CONSTANT:
-        return HOLE if any(_positional(inner)) else _CONSTANT[name]
-    if name in _PREFIXES:
-        arguments = _positional(inner)
+    if name in _CONSTANT_TEXT:
+        return HOLE if any(_positional_arguments(content)) else _CONSTANT_TEXT[name]
+    if name in _TEXT_BEFORE_ARGUMENT:
+        arguments = _positional_arguments(content)
         if any(arguments[1:]):
             return HOLE
-        return " ".join([_PREFIXES[name], *arguments]).strip()
+        return " ".join([_TEXT_BEFORE_ARGUMENT[name], *arguments]).strip()
     if name.startswith("formatnum:"):
-        return inner.partition(":")[2].partition("|")[0].strip()
+        return content.partition(":")[2].partition("|")[0].strip()
     if kind := _KIND_OF.get(name):
-        arguments = _positional(inner)
-        if any(arguments[kind.most :]) or _has_named(inner, kind.changing):
+        arguments = _positional_arguments(content)
+        if any(arguments[kind.max_count :]) or _has_argument(content, kind.text_keys):
             return HOLE
-        return kind.text(arguments, inner) or GAP
-    if century := _FRENCH_CENTURY.fullmatch(" ".join(inner.split())):
+        return kind.text(arguments, content) or GAP
+    if century := _FRENCH_CENTURY.fullmatch(" ".join(content.split())):
         return "".join((century[1], " ", century[2], century[3]))
     return GAP
 
 
-def _positional(inner):
-    if "[[" in inner:
-        inner = _LINK_BAR.sub("\\1\0\\2", inner)
+def _positional_arguments(content):
+    if "[[" in content:
+        content = _LINK_BAR.sub("\\1\0\\2", content)
     arguments = []
-    for argument in inner.split("|")[1:]:
+    for argument in content.split("|")[1:]:
         name, equals, value = argument.partition("=")
         if not equals:
             arguments.append(argument.strip())
@@ -206,43 +206,43 @@ def _positional(inner):
     return [argument.replace("\0", "|") for argument in arguments]
 
 
-def _named(inner, key):
-    match = re.search(rf"\|\s*{key}\s*=\s*([^|]*)", inner)
+def _named_argument(content, key):
+    match = re.search(rf"\|\s*{key}\s*=\s*([^|]*)", content)
     return match[1].strip() if match else ""
 
 
-def _has_named(inner, keys):
-    return bool(keys and re.search(rf"\|\s*(?:{keys})\s*=", inner))
+def _has_argument(content, keys):
+    return bool(keys and re.search(rf"\|\s*(?:{keys})\s*=", content))
 
 
-def _first(arguments, inner):
+def _first(arguments, content):
     return arguments[0] if arguments else ""
 
 
-def _second(arguments, inner):
+def _second(arguments, content):
     return arguments[1] if len(arguments) > 1 else ""
 
 
-def _last(arguments, inner):
+def _last(arguments, content):
     return arguments[-1] if arguments else ""
 
 
-def _second_or_first(arguments, inner):
-    return _second(arguments, inner) or _first(arguments, inner)
+def _second_or_first(arguments, content):
+    return _second(arguments, content) or _first(arguments, content)
 
 
-def _raised(arguments, inner):
-    tag = "sub" if _name(inner) == "sub" else "sup"
+def _raised(arguments, content):
+    tag = "sub" if _name(content) == "sub" else "sup"
     return f"<{tag}>{arguments[0]}</{tag}>" if arguments else ""
 
 
-def _link_title(arguments, inner):
+def _link_title(arguments, content):
     """{{ill|Title|de|Titel}}; the old order is {{ill|de|Titel}}."""
-    title = _first(arguments, inner)
+    title = _first(arguments, content)
     return HOLE if LANGUAGE_PREFIX.fullmatch(title) else title
 
 
-def _convert(arguments, inner):
+def _convert(arguments, content):
     text = ""
     while arguments and _NUMBER.fullmatch(arguments[0]):
         text += arguments.pop(0)
@@ -258,38 +258,38 @@ def _convert(arguments, inner):
     if len(arguments) > 2 and _NUMBER.fullmatch(arguments[1]):
         is_length = arguments[2] == "in" and "1" not in (text, arguments[1])
         return f"{text} {unit} {arguments[1]} inches" if is_length else HOLE
-    if re.search(r"\badj\s*=\s*(on|mid)", inner):
+    if re.search(r"\badj\s*=\s*(on|mid)", content):
         singular = {"feet": "foot", "inches": "inch", "stone": "stone"}
         return f"{text}-{singular.get(unit, unit.removesuffix('s'))}"
     # The names of units are plurals.
     return HOLE if text.lstrip("-−+") == "1" else f"{text} {unit}"
 
 
-def _value(arguments, inner):
+def _value(arguments, content):
     if not any(arguments):
         return HOLE
-    unit = _named(inner, "u") or _named(inner, "ul")
+    unit = _named_argument(content, "u") or _named_argument(content, "ul")
     return (
         f"{arguments[0]} {unit}".strip() if re.fullmatch("[A-Za-z%°]*", unit) else HOLE
     )
 
 
-def _number_and_unit(arguments, inner):
+def _number_and_unit(arguments, content):
     return " ".join(filter(None, arguments))
 
 
-def _fraction(arguments, inner):
+def _fraction(arguments, content):
     # A space, because a number may stand before it: `5{{frac|1|2}}`.
     if len(arguments) == 3:
         return f" {arguments[0]} {arguments[1]}/{arguments[2]}"
     return f" {'/'.join(arguments)}" if len(arguments) == 2 else HOLE
 
 
-def _as_of(arguments, inner):
+def _as_of(arguments, content):
     date, month = [*arguments, "", ""][:2]
     if not date.isdigit():
         return ""
-    word = "as of" if re.search(r"\blc\s*=\s*[yo]", inner) else "As of"
+    word = "as of" if re.search(r"\blc\s*=\s*[yo]", content) else "As of"
     if month:
         if month.lstrip("0") not in map(str, range(1, 13)):
             return HOLE
@@ -297,35 +297,35 @@ def _as_of(arguments, inner):
     return f"{word} {date}"
 
 
-def _french_century(arguments, inner):
+def _french_century(arguments, content):
     if len(arguments) < 2:
         return ""
-    word = "" if _name(inner) == "s-" else " siècle"
+    word = "" if _name(content) == "s-" else " siècle"
     return f"{arguments[0]}{arguments[1]}{word}"
 
 
-def _spanish_century(arguments, inner):
+def _spanish_century(arguments, content):
     if not arguments:
         return ""
     before_christ = " a. C." if len(arguments) > 1 and arguments[1] == "a" else ""
     return f"siglo {arguments[0]}{before_christ}"
 
 
-def _quoted(arguments, inner):
+def _quoted(arguments, content):
     return f"« {arguments[0]} »" if arguments else ""
 
 
-def _ship(arguments, inner):
+def _ship(arguments, content):
     return " ".join(arguments[:2])
 
 
-def _prefixed_ship(arguments, inner):
-    return f"{_name(inner).upper()} {arguments[0]}" if arguments else ""
+def _prefixed_ship(arguments, content):
+    return f"{_name(content).upper()} {arguments[0]}" if arguments else ""
 
 
-def _chinese_link(arguments, inner):
+def _chinese_link(arguments, content):
     """{{tsl|en|English title|Chinese title|text}}"""
-    return _last(arguments[2:4], inner)
+    return _last(arguments[2:4], content)
 
 
 def _date(arguments, inner):
@@ -336,14 +336,14 @@ def _date(arguments, inner):
 class _Kind(NamedTuple):
     """How a kind of templates is shown; one with other arguments becomes a `HOLE`.
 
-    text: makes it of the positional arguments and all that is in the braces. most: the
-    number of positional arguments; many conversions in one would take long. changing:
+    text: makes it of the positional arguments and all that is in the braces. max_count:
+    of the positional arguments; many conversions in one would take long. text_keys:
     names of arguments that change the text.
     """
 
     text: Callable[[list[str], str], str]
-    most: int
-    changing: str = ""
+    max_count: int
+    text_keys: str = ""
 
 
 # names.json lists the templates of each kind.

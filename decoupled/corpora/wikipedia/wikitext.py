@@ -39,8 +39,8 @@ _MIN_ITEM = 20
 _LETTER = re.compile(r"[^\W\d_]")
 _CLOSING = "\"'”’»›)）]」』】》 "
 # Scripts whose sentences end with a space or without any mark.
-_NO_FINAL = re.compile("[\u0e00-\u0eff]")
-_CITED = re.compile(r"(?:ISBN|ISSN|OCLC|DOI|doi|JSTOR|PMID|arXiv|Bibcode)\b")
+_UNMARKED_SCRIPT = re.compile("[\u0e00-\u0eff]")
+_CITATION = re.compile(r"(?:ISBN|ISSN|OCLC|DOI|doi|JSTOR|PMID|arXiv|Bibcode)\b")
 _WIDE = re.compile("[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff]")
 
 
@@ -72,22 +72,22 @@ def article_paragraphs(wikitext: str, dropped: collections.Counter) -> list[str]
 
 def _without_end_sections(text, dropped):
     """Removes headings, and sections of sources and links with their subsections."""
-    kept = []
+    parts = []
     position = 0
     dropped_level = 7
     for heading in _HEADING.finditer(text):
         if dropped_level > 6:
-            kept.append(text[position : heading.start()])
+            parts.append(text[position : heading.start()])
         position = heading.end()
         title = heading[1].lstrip("=")
         level = min(6, len(heading[1]) - len(title))
         if level <= dropped_level:
-            ends = wiki_templates.is_end_section(_heading_text(title.rstrip("=")))
-            dropped_level = level if ends else 7
-            dropped[END_SECTIONS] += ends
+            is_end = wiki_templates.is_end_section(_heading_text(title.rstrip("=")))
+            dropped_level = level if is_end else 7
+            dropped[END_SECTIONS] += is_end
     if dropped_level > 6:
-        kept.append(text[position:])
-    return "\n\n".join(kept)
+        parts.append(text[position:])
+    return "\n\n".join(parts)
 
 
 def _heading_text(heading):
@@ -98,9 +98,9 @@ def _joined_lines(text, dropped):
     """Yields paragraphs in one line each; list items only if they are sentences."""
     open_lines = []
     for line in text.split("\n"):
-        first = line[:1]
+        mark = line[:1]
         # An empty line ends a paragraph too: "" is in every string.
-        if first in _NO_PARAGRAPH or line.isspace() or line.startswith("----"):
+        if mark in _NO_PARAGRAPH or line.isspace() or line.startswith("----"):
             if open_lines:
                 yield " ".join(open_lines)
                 open_lines = []
@@ -129,15 +129,15 @@ def _item(line, dropped):
 def _is_sentence(text):
     if len(text) < _MIN_ITEM and len(text) + 2 * len(_WIDE.findall(text)) < _MIN_ITEM:
         return False
-    if _CITED.search(text):
+    if _CITATION.search(text):
         return False
-    return len(text) > _MAX_LABEL if _NO_FINAL.search(text) else _has_end(text)
+    return len(text) > _MAX_LABEL if _UNMARKED_SCRIPT.search(text) else _has_end(text)
 
 
 def _has_end(text):
     return (
         text.rstrip(_CLOSING)[-1:] in SENTENCE_ENDS
-        or _NO_FINAL.search(text) is not None
+        or _UNMARKED_SCRIPT.search(text) is not None
     )
 
 
@@ -207,10 +207,10 @@ def mend(paragraph: str) -> str:
 
 def _close_gaps(paragraph):
     for _ in range(_DEPTH):
-        without = _PARENTHESIS.sub(_parenthesis_text, paragraph)
-        if without == paragraph:
+        text = _PARENTHESIS.sub(_parenthesis_text, paragraph)
+        if text == paragraph:
             break
-        paragraph = without
+        paragraph = text
     if paragraph.startswith((GAP, " ")) and (start := _START.match(paragraph)):
         # Before a lowercase letter the sentence has lost its beginning.
         if not is_small(paragraph[start.end() : start.end() + 1]):
@@ -221,15 +221,15 @@ def _close_gaps(paragraph):
 
 
 def _after_sentence(match):
-    after = match.string[match.end() : match.end() + 2]
-    return match[0] if is_small(after.lstrip()[:1]) else ""
+    right = match.string[match.end() : match.end() + 2]
+    return match[0] if is_small(right.lstrip()[:1]) else ""
 
 
 def _note_text(match):
     """Empty after a letter, a digit or the end of a part; "$" or "–" needs a number."""
-    before = match.string[match.start() - 1]
-    is_of_word = unicodedata.category(before)[0] in "LMN"
-    return "" if is_of_word or before in _BEFORE_NOTE else match[0]
+    left = match.string[match.start() - 1]
+    is_in_word = unicodedata.category(left)[0] in "LMN"
+    return "" if is_in_word or left in _BEFORE_NOTE else match[0]
 
 
 def _parenthesis_text(match):
@@ -240,8 +240,8 @@ def _parenthesis_text(match):
     text = match[0]
     if GAP not in text and HOLE not in text:
         return text
-    after = match.string[match.end() : match.end() + 1]
-    if is_small(after):
+    right = match.string[match.end() : match.end() + 1]
+    if is_small(right):
         return text
-    before = match.string[match.start() - 1 : match.start()]
-    return "" if not before or _BEFORE_PARENTHESIS.match(before) else text
+    left = match.string[match.start() - 1 : match.start()]
+    return "" if not left or _BEFORE_PARENTHESIS.match(left) else text
