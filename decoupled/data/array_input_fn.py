@@ -57,16 +57,16 @@ def training_order(
     order = {}
     for step in itertools.count(start_step):
         places = np.arange(step * batch_size, (step + 1) * batch_size)
-        epochs, within = divmod(places, len(sizes))
-        if (needed := tuple(np.unique(epochs))) != tuple(order):
+        epochs, offsets = divmod(places, len(sizes))
+        if (batch_epochs := tuple(np.unique(epochs))) != tuple(order):
             order = {
                 epoch: order[epoch]
                 if epoch in order
                 else _epoch_order(batch_size, seed, int(epoch), sizes, rows)
-                for epoch in needed
+                for epoch in batch_epochs
             }
         yield np.array(
-            [order[epoch][i] for epoch, i in zip(epochs, within, strict=True)]
+            [order[epoch][i] for epoch, i in zip(epochs, offsets, strict=True)]
         )
 
 
@@ -77,18 +77,18 @@ def evaluation_input_fn(
     """The packed rows of several data sets, one after the other.
 
     `parts` are arrays, and the examples of each of their rows. A batch may have rows of
-    two data sets. The next data set is taken from `parts` when all rows of the one
-    before are in batches. The last batch is filled up with empty rows.
+    two data sets. The next data set is taken from `parts` when all rows of the previous
+    one are in batches. The last batch is filled up with empty rows.
     """
 
     def input_fn(params=None):
-        waiting = iter(parts)
-        first = next(waiting)
+        iterator = iter(parts)
+        first_part = next(iterator)
 
         def batches():
-            return evaluation_batches(itertools.chain([first], waiting), packing)
+            return evaluation_batches(itertools.chain([first_part], iterator), packing)
 
-        return generated_dataset(batches, _signature(first[0], packing))
+        return generated_dataset(batches, _signature(first_part[0], packing))
 
     return input_fn
 
@@ -98,16 +98,16 @@ def evaluation_batches(
 ) -> Iterator[Arrays]:
     """The batches of `evaluation_input_fn`."""
     # A row is packed by itself: rows of two data sets may share a batch.
-    alone = packing._replace(rows=1)
+    row_packing = packing._replace(rows=1)
     rows = (
-        pack_rows(arrays, [members], alone)
+        pack_rows(arrays, [members], row_packing)
         for arrays, plan in parts
         for members in plan
     )
-    while some := list(itertools.islice(rows, packing.rows)):
-        missing = packing.rows - len(some)
-        some += [{n: np.zeros_like(a) for n, a in some[0].items()}] * missing
-        yield {name: np.concatenate([row[name] for row in some]) for name in some[0]}
+    while batch := list(itertools.islice(rows, packing.rows)):
+        empty_rows = packing.rows - len(batch)
+        batch += [{n: np.zeros_like(a) for n, a in batch[0].items()}] * empty_rows
+        yield {name: np.concatenate([row[name] for row in batch]) for name in batch[0]}
 
 
 def generated_dataset(
@@ -134,25 +134,25 @@ def _epoch_order(batch_size, seed, epoch, sizes, rows):
             return _parts(batch_size, neighbour, sizes, draw)
 
         # The epoch with the larger part of a shared batch makes it fit.
-        shared = []
+        shared_batches = []
         if 2 * len(start) >= batch_size:
-            shared.append(SharedBatch(start, parts_of(epoch - 1)[2]))
+            shared_batches.append(SharedBatch(start, parts_of(epoch - 1)[2]))
         if 2 * len(end) > batch_size:
-            shared.append(SharedBatch(end, parts_of(epoch + 1)[0]))
-        fit_batches(batches, sizes, rows, generator, shared)
+            shared_batches.append(SharedBatch(end, parts_of(epoch + 1)[0]))
+        fit_batches(batches, sizes, rows, generator, shared_batches)
     return np.concatenate([start, batches.ravel(), end])
 
 
 def _parts(batch_size, epoch, sizes, generator):
     """An epoch's order in three parts: its share of the batch that it has in common
-    with the epoch before, its own batches, and its share of the next epoch's first."""
+    with the previous epoch, its own batches, and its share of the next one's first."""
     examples = len(sizes)
     order = generator.permutation(examples)
-    # The first rows fill up the last batch of the epoch before.
-    first = min(-epoch * examples % batch_size, examples)
-    whole = (examples - first) // batch_size * batch_size
-    order = balanced_batches(order, sizes, first, batch_size, generator)
-    return np.split(order, [first, first + whole])
+    # The first examples fill up the last batch of the previous epoch.
+    start_size = min(-epoch * examples % batch_size, examples)
+    body_size = (examples - start_size) // batch_size * batch_size
+    order = balanced_batches(order, sizes, start_size, batch_size, generator)
+    return np.split(order, [start_size, start_size + body_size])
 
 
 def _signature(arrays, packing):

@@ -46,10 +46,10 @@ def numpy_bits(*counters) -> np.ndarray:
 
 def graph_bits(*counters) -> tf.Tensor:
     """As `numpy_bits`, with tensors: the same counters give the same bits."""
-    # The integers before the first tensor are mixed now, and not in the graph.
-    known = list(itertools.takewhile(lambda x: isinstance(x, int), counters))
-    key = tf.constant(numpy_bits(*known).item() if known else 0, tf.uint64)
-    for counter in counters[len(known) :]:
+    # The integers before the first tensor are mixed here, and not in the graph.
+    constants = list(itertools.takewhile(lambda x: isinstance(x, int), counters))
+    key = tf.constant(numpy_bits(*constants).item() if constants else 0, tf.uint64)
+    for counter in counters[len(constants) :]:
         steps = _as_uint64_tensor(counter) + tf.constant(1, tf.uint64)
         key = _graph_mix(key + steps * tf.constant(_GAMMA, tf.uint64))
     return key

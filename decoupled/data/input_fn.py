@@ -1,6 +1,6 @@
 """Records -> batches for masked-language-model training and evaluation.
 
-Feature dictionaries with static shapes: `input_word_ids` int32 [batch, sequence];
+Batches are dictionaries of static shapes: `input_word_ids` int32 [batch, sequence];
 `masked_lm_positions`, `masked_lm_ids` int32 and `masked_lm_weights` float32
 [batch, predictions]; evaluation adds `example_weights` float32 [batch]. The input mask
 and the types of the tokens follow from the ids: the task computes them on the device
@@ -20,9 +20,9 @@ from decoupled.data.sequences import EVAL, SequenceOrder
 from decoupled.data.vocabulary import Vocabulary
 from decoupled.data.words import word_tables
 
-# Batches masked at once, and batches kept ready.
+# Batches that are masked at once, and batches that are kept ready.
 _MASKING_THREADS = 4
-_PREFETCHED = 8
+_PREFETCHED_BATCHES = 8
 
 InputFn = Callable[..., tf.data.Dataset]
 
@@ -47,7 +47,7 @@ def pretraining_input_fn(
     words = word_tables(vocabulary) if config.whole_words else None
 
     @without_autograph
-    def masked(ids, step):
+    def features(ids, step):
         numbers = step * batch_size + tf.range(batch_size, dtype=tf.int64)
         return mask_sequences(ids, numbers, seed, config.masking, vocabulary, words)
 
@@ -58,9 +58,9 @@ def pretraining_input_fn(
         batches = stream.batch(batch_size, drop_remainder=True)
         steps = tf.data.Dataset.range(start_step, tf.int64.max)
         dataset = tf.data.Dataset.zip((batches, steps)).map(
-            masked, num_parallel_calls=_MASKING_THREADS
+            features, num_parallel_calls=_MASKING_THREADS
         )
-        return _finished(dataset)
+        return _with_options(dataset)
 
     return input_fn
 
@@ -100,16 +100,16 @@ def languages_input_fn(
         batches = sequences.evaluation_sequences(
             manifest, entries, counts, training.eval_batch_size, length, vocabulary
         )
-        return _finished(batches.map(features))
+        return _with_options(batches.map(features))
 
     return input_fn
 
 
-def _finished(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def _with_options(dataset: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = True
     # There is a dataset for each language. For 104 languages, rewriting their graph
     # takes 10 s before the first batch, and the rewritten graph is not faster.
     options.experimental_optimization.apply_default_optimizations = False
     options.autotune.enabled = False
-    return dataset.prefetch(_PREFETCHED).with_options(options)
+    return dataset.prefetch(_PREFETCHED_BATCHES).with_options(options)

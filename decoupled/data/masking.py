@@ -48,14 +48,14 @@ def mask_sequences(
     """
     positions, used = choose_positions(ids, numbers, seed, masking, vocabulary, words)
     labels = tf.gather(ids, positions, batch_dims=1)
-    seen = _replacements(labels, positions, numbers, seed, masking, vocabulary)
+    replacements = _replacements(labels, positions, numbers, seed, masking, vocabulary)
     rows = tf.broadcast_to(tf.range(tf.shape(ids)[0])[:, tf.newaxis], tf.shape(labels))
     # Differences are added, so that unused predictions leave position 0 unchanged.
-    hidden = tf.tensor_scatter_nd_add(
-        ids, tf.stack([rows, positions], -1), tf.where(used, seen - labels, 0)
+    input_ids = tf.tensor_scatter_nd_add(
+        ids, tf.stack([rows, positions], -1), tf.where(used, replacements - labels, 0)
     )
     return {
-        "input_word_ids": hidden,
+        "input_word_ids": input_ids,
         "masked_lm_positions": positions,
         "masked_lm_ids": tf.where(used, labels, 0),
         "masked_lm_weights": tf.cast(used, tf.float32),
@@ -81,31 +81,31 @@ def mask_in_rounds(
       the features of `mask_sequences`, with a row for each copy; and `sequence`, int64
       [rows], the index in `ids` of a copy's sequence. Its copies are adjacent rows.
     """
-    maskable = ~np.isin(ids, [vocabulary.pad_id, *vocabulary.special_ids])
+    is_maskable = ~np.isin(ids, [vocabulary.pad_id, *vocabulary.special_ids])
     positions = np.arange(ids.shape[1])
     bits = numpy_bits(seed, Stream.MASK_POSITION, numbers[:, np.newaxis], positions)
     # 63 random bits for maskable tokens; the others come last in each row.
-    scores = np.where(maskable, bits >> np.uint64(1), np.uint64(1) << np.uint64(63))
+    scores = np.where(is_maskable, bits >> np.uint64(1), np.uint64(1) << np.uint64(63))
     ranks = scores.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
-    counts = maskable.sum(axis=1)
+    counts = is_maskable.sum(axis=1)
     rounds = -(-counts // np.maximum(prediction_budget(masking)[counts], 1))
 
-    sequence, place = np.nonzero(maskable)
-    # Dealt out like cards, so that no round has two more than another.
+    sequence, place = np.nonzero(is_maskable)
+    # They are dealt out like cards, so that no round has two more than another.
     slot, number = np.divmod(ranks[sequence, place], rounds[sequence])
     row = (np.cumsum(rounds) - rounds)[sequence] + number
-    copied = np.repeat(np.arange(len(ids)), rounds)
-    chosen = np.zeros([len(copied), masking.max_predictions], np.int32)
-    weights = np.zeros(chosen.shape, np.float32)
-    chosen[row, slot], weights[row, slot] = place, 1
-    seen = ids[copied]
-    labels = np.where(weights > 0, np.take_along_axis(seen, chosen, axis=1), 0)
-    shown = _replacements(labels, chosen, numbers[copied], seed, masking, vocabulary)
-    seen[row, place] = shown.numpy()[row, slot]
+    source = np.repeat(np.arange(len(ids)), rounds)
+    places = np.zeros([len(source), masking.max_predictions], np.int32)
+    weights = np.zeros(places.shape, np.float32)
+    places[row, slot], weights[row, slot] = place, 1
+    input_ids = ids[source]
+    labels = np.where(weights > 0, np.take_along_axis(input_ids, places, axis=1), 0)
+    pieces = _replacements(labels, places, numbers[source], seed, masking, vocabulary)
+    input_ids[row, place] = pieces.numpy()[row, slot]
     return {
-        "sequence": copied,
-        "input_word_ids": seen,
-        "masked_lm_positions": chosen,
+        "sequence": source,
+        "input_word_ids": input_ids,
+        "masked_lm_positions": places,
         "masked_lm_ids": labels,
         "masked_lm_weights": weights,
     }
@@ -132,24 +132,24 @@ def choose_positions(
       which are used, bool.
     """
     length, width = masking.sequence_length, masking.max_predictions
-    maskable = tf.not_equal(ids, vocabulary.pad_id)
+    is_maskable = tf.not_equal(ids, vocabulary.pad_id)
     for special in vocabulary.special_ids:
-        maskable &= tf.not_equal(ids, special)
-    drawn = tf.range(length) if words is None else _word_numbers(ids, words)
-    bits = graph_bits(seed, Stream.MASK_POSITION, numbers[:, tf.newaxis], drawn)
+        is_maskable &= tf.not_equal(ids, special)
+    units = tf.range(length) if words is None else _word_numbers(ids, words)
+    bits = graph_bits(seed, Stream.MASK_POSITION, numbers[:, tf.newaxis], units)
     # 31 random bits; top_k settles the rare tie by position.
-    scores = tf.where(maskable, tf.cast(shift_right(bits, 33), tf.int32), -1)
+    scores = tf.where(is_maskable, tf.cast(shift_right(bits, 33), tf.int32), -1)
     order = tf.math.top_k(scores, k=width if words is None else length).indices
-    counts = tf.math.count_nonzero(maskable, axis=1)
+    counts = tf.math.count_nonzero(is_maskable, axis=1)
     budget = tf.gather(tf.constant(prediction_budget(masking)), counts)
     if words is not None:
         # The bits of a word that its score has not used.
         chances = tf.bitcast(bits, tf.int64) & 0xFFFFFFFF
-        word, chances = (tf.gather(x, order, batch_dims=1) for x in (drawn, chances))
+        word, chances = (tf.gather(x, order, batch_dims=1) for x in (units, chances))
         budget = _whole_words(word, chances, budget, width)
         order = order[:, :width]
-    chosen = tf.where(tf.range(width) < budget[:, tf.newaxis], order, length)
-    positions = tf.sort(chosen, axis=1)
+    choice = tf.where(tf.range(width) < budget[:, tf.newaxis], order, length)
+    positions = tf.sort(choice, axis=1)
     used = positions < length
     return tf.where(used, positions, 0), used
 
@@ -174,14 +174,14 @@ def _whole_words(
         tf.ones([batch * length], tf.int32), tf.reshape(flat, [-1]), batch * length
     )
     size = tf.gather(sizes, flat)
-    changed = tf.not_equal(word[:, 1:], word[:, :-1])
-    first = tf.pad(changed, [[0, 0], [1, 0]], constant_values=True)
-    end = tf.cumsum(tf.where(first, size, 0), axis=1)
+    is_new_word = tf.not_equal(word[:, 1:], word[:, :-1])
+    begins_word = tf.pad(is_new_word, [[0, 0], [1, 0]], constant_values=True)
+    end = tf.cumsum(tf.where(begins_word, size, 0), axis=1)
     budget = budget[:, tf.newaxis]
-    room = tf.cast(budget - end + size, tf.int64) * 2**32
-    crossing = (end > budget) & (end - size < budget) & (end > size) & (end <= width)
-    lucky = crossing & (chances * tf.cast(size, tf.int64) < room)
-    count = tf.math.count_nonzero((end <= budget) | lucky, axis=1, dtype=tf.int32)
+    free_room = tf.cast(budget - end + size, tf.int64) * 2**32
+    is_crossing = (end > budget) & (end - size < budget) & (end > size) & (end <= width)
+    is_lucky = is_crossing & (chances * tf.cast(size, tf.int64) < free_room)
+    count = tf.math.count_nonzero((end <= budget) | is_lucky, axis=1, dtype=tf.int32)
     return tf.where(count > 0, count, budget[:, 0])
 
 
@@ -196,24 +196,24 @@ def _replacements(
     places = (numbers[:, tf.newaxis], positions)
     action = graph_bits(seed, Stream.MASK_ACTION, *places)
     action = tf.cast(shift_right(action, 32), tf.int64)
-    masked = round(masking.mask_token_rate * 2**32)
-    changed = round((masking.mask_token_rate + masking.random_token_rate) * 2**32)
+    mask_limit = round(masking.mask_token_rate * 2**32)
+    change_limit = round((masking.mask_token_rate + masking.random_token_rate) * 2**32)
     pieces = _ordinary_pieces(graph_bits(seed, Stream.MASK_PIECE, *places), vocabulary)
-    seen = tf.where(action < changed, pieces, labels)
-    return tf.where(action < masked, vocabulary.mask_id, seen)
+    tokens = tf.where(action < change_limit, pieces, labels)
+    return tf.where(action < mask_limit, vocabulary.mask_id, tokens)
 
 
 def _ordinary_pieces(bits: tf.Tensor, vocabulary: Vocabulary) -> tf.Tensor:
     """Uniform ids among the pieces that are not special, int32, from uint64 bits."""
-    special = np.array(sorted({vocabulary.pad_id, *vocabulary.special_ids}), np.int64)
-    ordinary = vocabulary.size - len(special)
-    rank = tf.cast(tf.math.floormod(bits, tf.constant(ordinary, tf.uint64)), tf.int64)
-    # Special piece number i has special[i] - i ordinary pieces before it, so a rank at
+    specials = np.array(sorted({vocabulary.pad_id, *vocabulary.special_ids}), np.int64)
+    count = vocabulary.size - len(specials)
+    rank = tf.cast(tf.math.floormod(bits, tf.constant(count, tf.uint64)), tf.int64)
+    # Special piece number i has specials[i] - i ordinary pieces before it, so a rank at
     # or above that moves past it.
-    passed = tf.searchsorted(
-        tf.constant(special - np.arange(len(special))),
+    shift = tf.searchsorted(
+        tf.constant(specials - np.arange(len(specials))),
         tf.reshape(rank, [-1]),
         side="right",
         out_type=tf.int64,
     )
-    return tf.cast(rank + tf.reshape(passed, tf.shape(rank)), tf.int32)
+    return tf.cast(rank + tf.reshape(shift, tf.shape(rank)), tf.int32)

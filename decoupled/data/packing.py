@@ -17,14 +17,14 @@ import numpy as np
 
 from decoupled.core import console
 
-# Size of the sample of batches from which the smallest number of rows to try is found,
-# for each row length. The chosen shape is then checked against all batches.
+# Size of the sample of batches that gives the smallest number of rows to try for each
+# row length. The chosen shape is then checked against all batches.
 _SAMPLE = 100
 # How often a batch tries to exchange examples before the shape counts as too small.
 _ATTEMPTS = 200
-# There are fewer of both with more examples in a batch than this, but at least so many.
-_EXAMPLES, _FEWEST = 32, 4
-# Examples of a data set that are packed together where their order does not matter.
+# Both are smaller for batches of more than `_EXAMPLES`, but at least `_MIN_COUNT`.
+_EXAMPLES, _MIN_COUNT = 32, 4
+# Number of examples that are packed together where their order does not matter.
 _PACKED_AT_ONCE = 256
 
 Arrays = dict[str, np.ndarray]
@@ -67,21 +67,21 @@ def pack(sizes: Sequence[int], length: int) -> list[list[int]]:
     indices.
     """
     sizes, length = [int(size) for size in sizes], int(length)
-    left = sorted(range(len(sizes)), key=lambda index: -sizes[index])
+    indices = sorted(range(len(sizes)), key=lambda index: -sizes[index])
     rows = []
-    while left:
-        first, *others = left
+    while indices:
+        first, *candidates = indices
         # Bit t of sums[n] is set if some of the last n examples have t tokens together.
         limit = (1 << (length - sizes[first] + 1)) - 1
         sums = [1]
-        for index in reversed(others):
+        for index in reversed(candidates):
             sums.append((sums[-1] | sums[-1] << sizes[index]) & limit)
         total = sums.pop().bit_length() - 1
-        row, left = [first], []
-        for index in others:
-            without = sums.pop()
-            is_taken = sizes[index] <= total and without >> total - sizes[index] & 1
-            (row if is_taken else left).append(index)
+        row, indices = [first], []
+        for index in candidates:
+            other_sums = sums.pop()
+            is_taken = sizes[index] <= total and other_sums >> total - sizes[index] & 1
+            (row if is_taken else indices).append(index)
             total -= sizes[index] if is_taken else 0
         rows.append(row)
     return rows
@@ -91,7 +91,7 @@ def plan_packing(
     batches_for: Callable[[Rows], Iterator[np.ndarray]],
     steps: int,
     batch_size: int,
-    shortest: int,
+    min_length: int,
     step: int,
     multiple: int,
     cost: Callable[[int], float],
@@ -102,62 +102,62 @@ def plan_packing(
     Args:
       batches_for: shape -> the run's batches, int [examples] each: the tokens of its
         examples. They fit into the shape if `fit_batches` could make them fit.
-      step: lengths are multiples of it, from `shortest` to twice as much.
+      step: lengths are multiples of it, from `min_length` to twice as much.
       cost: length of a row -> cost of one of its tokens.
       made_for: see `Packing`; None for a new run.
     """
-    shortest = -(-shortest // step) * step
+    min_length = -(-min_length // step) * step
     # One example per row always fits.
-    most = -(-batch_size // multiple) * multiple
-    some = _fewer_if_large(_SAMPLE, batch_size)
-    every = max(1, steps // some)
-    unchanged = made_for or Rows(most, shortest)
-    sample = list(itertools.islice(batches_for(unchanged), 0, None, every))
+    max_rows = -(-batch_size // multiple) * multiple
+    sample_size = _fewer_if_large(_SAMPLE, batch_size)
+    stride = max(1, steps // sample_size)
+    sample_shape = made_for or Rows(max_rows, min_length)
+    sample = list(itertools.islice(batches_for(sample_shape), 0, None, stride))
     shapes = []
-    for length in range(shortest, 2 * shortest + 1, step):
+    for length in range(min_length, 2 * min_length + 1, step):
         # Shapes that no batch of the sample fits into are not tried.
-        fewest = min(len(pack(sizes, length)) for sizes in sample)
-        fewest = -(-fewest // multiple) * multiple
-        shapes += [Rows(count, length) for count in range(fewest, most + 1, multiple)]
+        min_rows = min(len(pack(sizes, length)) for sizes in sample)
+        min_rows = -(-min_rows // multiple) * multiple
+        shapes += [Rows(n, length) for n in range(min_rows, max_rows + 1, multiple)]
 
     def preference(rows: Rows) -> tuple[bool, float]:
         # A run that goes on keeps the shape that its batches fill.
-        is_other = rows != made_for or rows.count == most
+        is_other = rows != made_for or rows.count == max_rows
         return is_other, rows.count * rows.length * cost(rows.length)
 
     shapes.sort(key=preference)
     for rows in shapes:
         examples = _fullest_row(batches_for(made_for or rows), rows, steps)
         if examples:
-            other = None if rows == made_for else made_for
-            return Packing(*rows, examples, steps, other)
+            made_for_other = None if rows == made_for else made_for
+            return Packing(*rows, examples, steps, made_for_other)
     raise AssertionError("a batch has more examples than batch_size")
 
 
 def _fewer_if_large(number: int, batch_size: int) -> int:
     """Packing a batch takes the longer, the more examples it has."""
-    return max(_FEWEST, int(number * min(1.0, _EXAMPLES / batch_size)))
+    return max(_MIN_COUNT, int(number * min(1.0, _EXAMPLES / batch_size)))
 
 
 def _fullest_row(batches: Iterator[np.ndarray], rows: Rows, steps: int) -> int:
     """The most examples in a row of any batch; 0 if one does not fit."""
-    fullest = 0
+    max_examples = 0
     for sizes in console.track(batches, "planning packed batches", steps):
-        packed = pack(sizes, rows.length)
-        if len(packed) > rows.count:
+        packed_rows = pack(sizes, rows.length)
+        if len(packed_rows) > rows.count:
             return 0
-        fullest = max(fullest, *map(len, packed))
-    return fullest
+        max_examples = max(max_examples, *map(len, packed_rows))
+    return max_examples
 
 
 class SharedBatch(NamedTuple):
     """A batch of the end of an epoch and the start of the next.
 
-    part: of this epoch, by descending length. rest: of the other one.
+    part: of this epoch, by descending length. other_part: of the other epoch.
     """
 
     part: np.ndarray
-    rest: np.ndarray
+    other_part: np.ndarray
 
 
 def fit_batches(
@@ -165,7 +165,7 @@ def fit_batches(
     sizes: np.ndarray,
     rows: Rows,
     generator: np.random.Generator,
-    shared: Sequence[SharedBatch] = (),
+    shared_batches: Sequence[SharedBatch] = (),
 ) -> None:
     """Makes the batches of an epoch fit by exchanging examples of one stratum.
 
@@ -176,35 +176,35 @@ def fit_batches(
     Args:
       batches: int [batches, batch_size], changed in place. All examples of a column are
         of one stratum (`balanced_batches`).
-      shared: batches that other epochs leave to this one; `part` is changed in place.
+      shared_batches: those that other epochs leave; each `part` is changed in place.
     """
     strata = batches.shape[1]
     if not len(batches):
         return
-    parts = [(part, rest, _columns(len(part), strata)) for part, rest in shared]
+    parts = [(*shared, _columns(len(shared.part), strata)) for shared in shared_batches]
     parts += [(batch, batch[:0], np.arange(strata)) for batch in batches]
 
     def fits(*parts: np.ndarray) -> bool:
         batch = np.concatenate(parts)
         return len(pack(sizes[batch], rows.length)) <= rows.count
 
-    def exchange(part: np.ndarray, rest: np.ndarray, columns: np.ndarray) -> bool:
+    def exchange(part: np.ndarray, other_part: np.ndarray, columns: np.ndarray) -> bool:
         for _ in range(_fewer_if_large(_ATTEMPTS, strata)):
-            other = batches[generator.integers(len(batches))]
-            if np.shares_memory(other, part):
+            other_batch = batches[generator.integers(len(batches))]
+            if np.shares_memory(other_batch, part):
                 continue
             # From a few examples to nearly all.
-            some = np.flatnonzero(generator.random(len(part)) < generator.random())
-            theirs = columns[some]
-            fitted = fits(other)
-            part[some], other[theirs] = other[theirs], part[some]
-            if fits(part, rest) and (fits(other) or not fitted):
+            places = np.flatnonzero(generator.random(len(part)) < generator.random())
+            targets = columns[places]
+            other_fitted = fits(other_batch)
+            part[places], other_batch[targets] = other_batch[targets], part[places]
+            if fits(part, other_part) and (fits(other_batch) or not other_fitted):
                 return True
-            part[some], other[theirs] = other[theirs], part[some]
+            part[places], other_batch[targets] = other_batch[targets], part[places]
         return False
 
-    for part, rest, columns in parts:
-        if not fits(part, rest) and not exchange(part, rest, columns):
+    for part, other_part, columns in parts:
+        if not fits(part, other_part) and not exchange(part, other_part, columns):
             return
 
 
@@ -238,43 +238,43 @@ def pack_rows(
           the arrays have it, 1 elsewhere.
     """
     rows, length, examples, *_ = packing
-    whole = {name for name, array in arrays.items() if array.ndim == 1}
-    if whole and "example_weights" not in arrays:
+    scalars = {name for name, array in arrays.items() if array.ndim == 1}
+    if scalars and "example_weights" not in arrays:
         weights = np.ones(len(arrays["input_mask"]), np.float32)
         arrays = {**arrays, "example_weights": weights}
-        whole.add("example_weights")
-    packed = {
-        name: np.zeros((rows, examples if name in whole else length), array.dtype)
+        scalars.add("example_weights")
+    packed_arrays = {
+        name: np.zeros((rows, examples if name in scalars else length), array.dtype)
         for name, array in arrays.items()
     }
-    packed["position_ids"] = np.zeros((rows, length), np.int32)
-    if whole:
-        packed["first_positions"] = np.zeros((rows, examples), np.int32)
+    packed_arrays["position_ids"] = np.zeros((rows, length), np.int32)
+    if scalars:
+        packed_arrays["first_positions"] = np.zeros((rows, examples), np.int32)
     for row, members in enumerate(plan):
         end = 0
         for number, index in enumerate(members):
             start, end = end, end + arrays["input_mask"][index].sum()
             for name, array in arrays.items():
-                if name in whole:
-                    packed[name][row, number] = array[index]
+                if name in scalars:
+                    packed_arrays[name][row, number] = array[index]
                 else:
-                    packed[name][row, start:end] = array[index, : end - start]
+                    packed_arrays[name][row, start:end] = array[index, : end - start]
             # Attention stays within equal numbers; 0 is padding.
-            packed["input_mask"][row, start:end] = number + 1
-            packed["position_ids"][row, start:end] = np.arange(end - start)
-            if whole:
-                packed["first_positions"][row, number] = start
-    return packed
+            packed_arrays["input_mask"][row, start:end] = number + 1
+            packed_arrays["position_ids"][row, start:end] = np.arange(end - start)
+            if scalars:
+                packed_arrays["first_positions"][row, number] = start
+    return packed_arrays
 
 
-def plan_rows(sizes: np.ndarray, length: int, most: int) -> list[list[int]]:
-    """For each row of a whole data set the indices of its examples, at most `most`."""
+def plan_rows(sizes: np.ndarray, length: int, limit: int) -> list[list[int]]:
+    """The indices of each row's examples, at most `limit`, for a whole data set."""
     plan = []
     # `pack` takes the square of the number of examples.
     for start in range(0, len(sizes), _PACKED_AT_ONCE):
         for row in pack(sizes[start : start + _PACKED_AT_ONCE], length):
             indices = [start + index for index in row]
-            plan += [indices[i : i + most] for i in range(0, len(indices), most)]
+            plan += [indices[i : i + limit] for i in range(0, len(indices), limit)]
     return plan
 
 
@@ -283,52 +283,52 @@ def unpack(
     plan: Sequence[Sequence[int]],
     sizes: np.ndarray,
     of_tokens: bool,
-    longest: int,
+    max_length: int,
 ) -> Arrays:
     """What a graph gave for packed rows, example by example.
 
     Args:
       rows: name -> [length, ...], or [examples, ...], of each row.
       of_tokens: whether the arrays are of tokens, not of whole examples.
-      longest: tokens that an example may have.
+      max_length: the most tokens of an example.
     """
-    unpacked = {}
+    arrays = {}
     for name, array in rows[0].items():
-        shape = (longest, *array.shape[1:]) if of_tokens else array.shape[1:]
-        unpacked[name] = np.zeros((len(sizes), *shape), array.dtype)
+        shape = (max_length, *array.shape[1:]) if of_tokens else array.shape[1:]
+        arrays[name] = np.zeros((len(sizes), *shape), array.dtype)
     for row, members in zip(rows, plan, strict=True):
         end = 0
         for number, index in enumerate(members):
             start, end = end, end + sizes[index]
             for name, array in row.items():
                 if of_tokens:
-                    unpacked[name][index, : end - start] = array[start:end]
+                    arrays[name][index, : end - start] = array[start:end]
                 else:
-                    unpacked[name][index] = array[number]
-    return unpacked
+                    arrays[name][index] = array[number]
+    return arrays
 
 
 def balanced_batches(
     order: np.ndarray,
     sizes: np.ndarray,
-    first: int,
+    offset: int,
     batch_size: int,
     generator: np.random.Generator,
 ) -> np.ndarray:
     """An order of the same examples whose batches have nearly the same total length.
 
-    `order` is a random permutation. The `first` examples fill up the last batch of the
-    epoch before, and have all lengths.
+    `order` is a random permutation. `offset` examples of all lengths fill up the last
+    batch of the previous epoch.
     """
     # Every batch gets one example of each stratum of lengths: a long one if it has few
     # tokens so far. Noise as large as the differences within a stratum mixes batches of
     # nearly the same number of tokens, so that no two epochs have the same batches.
     examples = len(order)
-    batches = (examples - first) // batch_size
+    batches = (examples - offset) // batch_size
     # Descending; examples of equal length keep their random order.
     order = order[np.argsort(-sizes[order], kind="stable")]
-    start, order = _at_equal_distances(order, first)
-    end, order = _at_equal_distances(order, examples - first - batches * batch_size)
+    start, order = _at_equal_distances(order, offset)
+    end, order = _at_equal_distances(order, examples - offset - batches * batch_size)
     body = order.reshape(batch_size, batches)
     totals = np.zeros(batches, np.int64)
     for stratum in body if batches else ():
@@ -340,5 +340,5 @@ def balanced_batches(
 
 def _at_equal_distances(order, count):
     """`count` of the elements, and the others."""
-    taken = ((np.arange(count) + 0.5) * len(order) / max(count, 1)).astype(np.int64)
-    return order[taken], np.delete(order, taken)
+    places = ((np.arange(count) + 0.5) * len(order) / max(count, 1)).astype(np.int64)
+    return order[places], np.delete(order, places)

@@ -30,7 +30,7 @@ VERIFY_COMMAND = "decoupled verify_records"
 # An assertion inside the input pipeline reaches Python as the text of an OpError, with
 # node names around it; the marks say where our own sentence begins and ends.
 _MARK, _END_MARK = "<records>", "</records>"
-_MARKED = re.compile(f"{_MARK}(.*?){_END_MARK}", re.DOTALL)
+_MARKED_TEXT = re.compile(f"{_MARK}(.*?){_END_MARK}", re.DOTALL)
 # The text of an error may have a record that is not UTF-8.
 ERRORS = (tf.errors.OpError, UnicodeDecodeError)
 # Files that are opened at once; most of the time is the disk's or the network's.
@@ -47,35 +47,35 @@ def load_shard(
     """
     serialized = _read_until_error(path, records + 1)
     count = tf.size(serialized, out_type=tf.int64)
-    whole = _assert(
+    whole_check = _assert(
         count >= records,
         [path, ": record ", _text(count), ": truncated or corrupt"],
     )
     spec = tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
-    with tf.control_dependencies([whole]):
-        parsed = tf.io.parse_example(tf.identity(serialized), {FEATURE: spec})
-    ids = parsed[FEATURE]
+    with tf.control_dependencies([whole_check]):
+        features = tf.io.parse_example(tf.identity(serialized), {FEATURE: spec})
+    ids = features[FEATURE]
     lengths = ids.row_lengths()
-    filled = _assert(
+    filled_check = _assert(
         tf.reduce_all(lengths > 0),
         [path, ": record ", _text(tf.argmin(lengths))]
         + [f": no int64 feature {FEATURE!r}, or an empty one"],
     )
-    counted = _assert(
+    count_check = _assert(
         (count <= records) & (tf.equal(tf.size(ids.values, out_type=tf.int64), tokens)),
         [path, ": not the file of the manifest (more or fewer records or tokens)"],
     )
-    outside = (ids.values < 0) | (ids.values >= vocab_size)
+    is_outside = (ids.values < 0) | (ids.values >= vocab_size)
     # One more true value at the end, so that there always is a first one.
-    first = tf.argmax(tf.concat([outside, [True]], 0))
-    record = tf.searchsorted(ids.row_splits, first[tf.newaxis], side="right")[0] - 1
-    value = tf.concat([ids.values, [-1]], 0)[first]
-    inside = _assert(
-        ~tf.reduce_any(outside),
+    place = tf.argmax(tf.concat([is_outside, [True]], 0))
+    record = tf.searchsorted(ids.row_splits, place[tf.newaxis], side="right")[0] - 1
+    value = tf.concat([ids.values, [-1]], 0)[place]
+    id_check = _assert(
+        ~tf.reduce_any(is_outside),
         [path, ": record ", _text(record), ": id ", _text(value)]
         + [f" is outside the vocabulary of {vocab_size} pieces"],
     )
-    with tf.control_dependencies([filled, counted, inside]):
+    with tf.control_dependencies([filled_check, count_check, id_check]):
         return ids.with_values(tf.identity(ids.values))
 
 
@@ -133,7 +133,7 @@ def named_errors(folder: str, advice: str | None = None) -> Iterator[None]:
 def defect_of(error: Exception, where: str) -> str | None:
     """What an error of ERRORS says about a shard of a folder, or about a shard."""
     message = _message(error)
-    if match := _MARKED.search(message):
+    if match := _MARKED_TEXT.search(message):
         return _unescaped(match.group(1))
     if "parse example" in message or "Key: ids" in message:
         return f"{where}: a record is not an Example with int64 feature 'ids'"
@@ -149,17 +149,17 @@ def _read_until_error(path: tf.Tensor, limit: tf.Tensor) -> tf.Tensor:
     The count of these is the index of the bad one, which TensorFlow does not name.
     """
     byte = tf.data.FixedLengthRecordDataset(path, record_bytes=1, buffer_size=16)
-    nothing = tf.data.Dataset.from_tensors("")
-    opened = byte.concatenate(nothing).take(1).get_single_element()
-    with tf.control_dependencies([opened]):
+    empty_string = tf.data.Dataset.from_tensors("")
+    first_byte = byte.concatenate(empty_string).take(1).get_single_element()
+    with tf.control_dependencies([first_byte]):
         # The range ends the dataset if the file cannot be opened. With `ignore_errors`
         # alone, it would never end.
-        numbered = tf.data.Dataset.zip(
+        numbered_records = tf.data.Dataset.zip(
             (tf.data.Dataset.range(limit), tf.data.TFRecordDataset(path))
         )
-    readable = numbered.ignore_errors().map(_record)
+    readable_records = numbered_records.ignore_errors().map(_record)
     # A batch needs at least one element, even if the file has none.
-    batch = nothing.concatenate(readable).batch(limit + 1)
+    batch = empty_string.concatenate(readable_records).batch(limit + 1)
     return batch.get_single_element()[1:]
 
 
@@ -203,9 +203,9 @@ def verify_records(records_dir: str, vocabulary_path: str) -> list[str]:
     vocabulary = open_vocabulary(vocabulary_path)
     manifest.check_vocabulary(vocabulary.fingerprint, vocabulary_path)
     shards = all_shards(manifest)
-    found = _for_each_shard(_defect, manifest)
-    tracked = console.track(found, "verifying files", total=len(shards))
-    defects = [*filter(None, tracked), *stray_files(manifest)]
+    results = _for_each_shard(_defect, manifest)
+    tracked_results = console.track(results, "verifying files", total=len(shards))
+    defects = [*filter(None, tracked_results), *stray_files(manifest)]
     if not defects:
         records = sum(shard.records for shard in shards)
         tokens = sum(shard.tokens for shard in shards)
@@ -274,11 +274,11 @@ def _defect(path: str, shard: Shard) -> str | None:
 
 def stray_files(manifest: RecordsManifest) -> list[str]:
     """A defect for each TFRecord below the folder that is not in the manifest."""
-    known = {manifest.path(shard) for shard in all_shards(manifest)}
+    known_paths = {manifest.path(shard) for shard in all_shards(manifest)}
     return [
         f"{path}: not in the manifest"
         for path in gfile.glob(f"{manifest.folder}/", "*/*/*.tfrecord")
-        if path not in known
+        if path not in known_paths
     ]
 
 

@@ -64,13 +64,13 @@ class RecordsManifest:
 
     def language(self, split: str, language: str) -> LanguageRecords:
         """The records of one language."""
-        known = self.splits.get(split, {})
-        if language not in known:
+        languages = self.splits.get(split, {})
+        if language not in languages:
             raise UserError(
                 f"{self.folder}: no language {language!r} in split {split!r} "
-                f"(there: {', '.join(known) or 'none'})"
+                f"(there: {', '.join(languages) or 'none'})"
             )
-        return known[language]
+        return languages[language]
 
     def path(self, shard: Shard) -> str:
         return os.path.join(self.folder, shard.name)

@@ -38,17 +38,17 @@ from decoupled.data.vocabulary import Vocabulary, open_vocabulary
 WORK = "work"
 # Below this many bytes of text, starting worker processes takes longer than the work.
 _SMALL_TEXT_BYTES = 50_000_000
-# Documents handed to the vocabulary at once.
+# Number of documents that the vocabulary encodes at once.
 _BATCH = 256
 # Shards whose documents are mixed; a process holds all of them in memory, 8 bytes a
 # token while it reads one, and then 4.
 _MIXED_SHARDS = 8
-_MIXED = "mixed-"
+_MIXED_PREFIX = "mixed-"
 # The share of unknown pieces from which a language is named.
 _MANY_UNKNOWN = 0.05
 # The files of a build that is not complete.
-_OURS = re.compile(
-    rf"{WORK}/({_MIXED})?(train|eval)-[^/]+-\d{{5,}}"
+_BUILD_FILE = re.compile(
+    rf"{WORK}/({_MIXED_PREFIX})?(train|eval)-[^/]+-\d{{5,}}"
     rf"({re.escape(DONE)}|{re.escape(FAILED)}|/part-\d{{5,}}\.tfrecord)"
     r"|(train|eval)/[^/]+/tokens-\d{5,}-of-\d{5,}\.tfrecord"
 )
@@ -75,11 +75,11 @@ def build_records(
         {"corpus": corpus.fingerprint, "vocabulary": vocabulary.fingerprint},
     )
     if files.exists(os.path.join(output_dir, records.MANIFEST)):
-        manifest = _complete(job)
+        manifest = _complete_manifest(job)
     else:
-        if other := _file_of_others(output_dir, output_dir):
+        if path := _foreign_file(output_dir, output_dir):
             raise UserError(
-                f"{output_dir}: neither empty nor records (holds {other}); choose "
+                f"{output_dir}: neither empty nor records (holds {path}); choose "
                 "another --output_dir"
             )
         files.make_folder(job.work_dir)
@@ -88,17 +88,17 @@ def build_records(
         groups = shard_groups(texts, results)
         _forget_other_groups(job.work_dir, groups)
         mixing = MixingJob(job.work_dir, vocabulary.size, tokens_per_shard)
-        mixed = run_units(mixing, groups, runner, "mixing documents", _SMALL_TEXT_BYTES)
+        mixes = run_units(mixing, groups, runner, "mixing documents", _SMALL_TEXT_BYTES)
         manifest = records.RecordsManifest(
             folder=output_dir,
             vocabulary_fingerprint=vocabulary.fingerprint,
             vocabulary_kind=vocabulary.kind,
             vocab_size=vocabulary.size,
             corpus_fingerprint=corpus.fingerprint,
-            splits=gather(job, texts, results, groups, mixed),
+            splits=gather(job, texts, results, groups, mixes),
         )
         records.write_manifest(manifest)
-    if gfile.isdir(job.work_dir) and not _file_of_others(output_dir, job.work_dir):
+    if gfile.isdir(job.work_dir) and not _foreign_file(output_dir, job.work_dir):
         gfile.rmtree(job.work_dir)
     _print_table(manifest)
     train, held_out = (
@@ -114,31 +114,31 @@ def build_records(
     return manifest
 
 
-def _file_of_others(output_dir: str, folder: str) -> str | None:
+def _foreign_file(output_dir: str, folder: str) -> str | None:
     """The name of a file below `folder` that no build of records has left there."""
-    for place, _, names in gfile.walk(folder):
+    for parent, _, names in gfile.walk(folder):
         for name in names:
-            path = os.path.relpath(os.path.join(place, name), output_dir)
-            is_half = any(map(files.is_temporary, path.split("/")))
-            if not (is_half or path == LOCK or _OURS.fullmatch(path)):
+            path = os.path.relpath(os.path.join(parent, name), output_dir)
+            is_temporary = any(map(files.is_temporary, path.split("/")))
+            if not (is_temporary or path == LOCK or _BUILD_FILE.fullmatch(path)):
                 return path
     return None
 
 
-def _complete(job: "EncodingJob") -> records.RecordsManifest:
+def _complete_manifest(job: "EncodingJob") -> records.RecordsManifest:
     manifest = records.read_manifest(job.output_dir)
-    made_of = {
+    fingerprints = {
         "corpus": manifest.corpus_fingerprint,
         "vocabulary": manifest.vocabulary_fingerprint,
     }
     for name, fingerprint in job.fingerprints.items():
-        if made_of[name] != fingerprint:
+        if fingerprints[name] != fingerprint:
             raise UserError(
                 f"{job.output_dir}: holds records of another {name} "
-                f"({made_of[name][:12]}, not {fingerprint[:12]}); give another "
+                f"({fingerprints[name][:12]}, not {fingerprint[:12]}); give another "
                 "--output_dir or remove it"
             )
-    longest = max(
+    max_tokens = max(
         (
             shard.tokens
             for languages in manifest.splits.values()
@@ -147,9 +147,9 @@ def _complete(job: "EncodingJob") -> records.RecordsManifest:
         ),
         default=0,
     )
-    if longest > job.tokens_per_shard:
+    if max_tokens > job.tokens_per_shard:
         raise UserError(
-            f"{job.output_dir}: holds shards of up to {longest} tokens, more than "
+            f"{job.output_dir}: holds shards of up to {max_tokens} tokens, more than "
             f"--tokens_per_shard={job.tokens_per_shard}; give another --output_dir or "
             "remove it"
         )
@@ -225,8 +225,8 @@ class EncodingJob:
         return os.path.join(self.output_dir, WORK)
 
     def inputs(self, unit: TextFile) -> dict[str, Any]:
-        shared = {**self.fingerprints, "tokens_per_shard": self.tokens_per_shard}
-        return {**shared, "text": unit.entry["name"], "sha256": unit.entry["sha256"]}
+        settings = {**self.fingerprints, "tokens_per_shard": self.tokens_per_shard}
+        return {**settings, "text": unit.entry["name"], "sha256": unit.entry["sha256"]}
 
     def run(self, unit: TextFile) -> dict[str, Any]:
         folder = files.make_folder(os.path.join(self.work_dir, unit.name))
@@ -237,8 +237,8 @@ class EncodingJob:
         documents = read_documents(self.corpus_dir, [unit.entry])
         result = {"shards": [], "sentences": 0, "empty_documents": 0, "unknown": 0}
         try:
-            encoded = _encoded(documents, vocabulary, result)
-            for ids in _shards(encoded, self.tokens_per_shard):
+            encoded_documents = _encode(documents, vocabulary, result)
+            for ids in _shards(encoded_documents, self.tokens_per_shard):
                 name = _part_name(len(result["shards"]))
                 shard = write_shard(folder, name, ids)
                 result["shards"].append(dataclasses.asdict(shard))
@@ -249,9 +249,9 @@ class EncodingJob:
         return result
 
     def is_intact(self, result: dict[str, Any]) -> bool:
-        """Whether a saved result has the form of ours, as its shards may be renamed;
+        """Whether a saved result has the form of `run`'s. Its shards may be renamed;
         `_rename` finds out whether they exist."""
-        return _has_our_shards(result) and all(
+        return _has_valid_shards(result) and all(
             type(result.get(name)) is int
             for name in ("sentences", "empty_documents", "unknown")
         )
@@ -270,7 +270,7 @@ class ShardGroup:
     @property
     def name(self) -> str:
         # Names of text files begin with their split.
-        return f"{_MIXED}{self.split}-{self.language}-{self.number:05d}"
+        return f"{_MIXED_PREFIX}{self.split}-{self.language}-{self.number:05d}"
 
     @property
     def weight(self) -> int:
@@ -287,7 +287,7 @@ def shard_groups(
     groups = []
     for (split, language), parts in _by_language(units, results):
         # The order by a hash of the content is random.
-        shards = sorted(_written(parts), key=lambda shard: shard.sha256)
+        shards = sorted(_shards_of(parts), key=lambda shard: shard.sha256)
         count = -(-len(shards) // _MIXED_SHARDS) if len(shards) > 1 else 0
         groups += [
             ShardGroup(split, language, number, tuple(shards[number::count]))
@@ -298,11 +298,11 @@ def shard_groups(
 
 def _forget_other_groups(work_dir: str, groups: list[ShardGroup]) -> None:
     """Removes what a killed build with other shards has mixed."""
-    kept = {group.name for group in groups}
+    group_names = {group.name for group in groups}
     for entry in gfile.listdir(work_dir):
         name = entry.rstrip("/")
         path = os.path.join(work_dir, name)
-        if not name.startswith(_MIXED) or name.partition(".")[0] in kept:
+        if not name.startswith(_MIXED_PREFIX) or name.partition(".")[0] in group_names:
             continue
         if gfile.isdir(path):
             gfile.rmtree(path)
@@ -338,18 +338,18 @@ class MixingJob:
         order = sorted(
             range(len(documents)), key=lambda index: hash_bits(f"{unit.name} {index}")
         )
-        mixed = _shards((documents[index] for index in order), self.tokens_per_shard)
+        batches = _shards((documents[index] for index in order), self.tokens_per_shard)
         shards = [
             write_shard(folder, _part_name(number), ids)
-            for number, ids in enumerate(mixed)
+            for number, ids in enumerate(batches)
         ]
         return {"shards": [dataclasses.asdict(shard) for shard in shards]}
 
     def is_intact(self, result: dict[str, Any]) -> bool:
-        return _has_our_shards(result)
+        return _has_valid_shards(result)
 
 
-def _has_our_shards(result: dict[str, Any]) -> bool:
+def _has_valid_shards(result: dict[str, Any]) -> bool:
     try:
         names = [read_shard(shard).name for shard in result["shards"]]
     except (KeyError, TypeError):
@@ -364,16 +364,16 @@ def _vocabulary(path: str, fingerprint: str | None) -> Vocabulary:
     return open_vocabulary(path)
 
 
-def _encoded(
+def _encode(
     documents: Iterable[Document], vocabulary: Vocabulary, counts: dict[str, Any]
 ) -> Iterator[np.ndarray]:
     """Yields the ids of each document; counts sentences, and documents without ids."""
     documents = iter(documents)
     while batch := list(itertools.islice(documents, _BATCH)):
         sentences = [sentence for document in batch for sentence in document]
-        encoded = iter(vocabulary.encode_batch(sentences))
+        ids_by_sentence = iter(vocabulary.encode_batch(sentences))
         for document in batch:
-            parts = [next(encoded) for _ in document]
+            parts = [next(ids_by_sentence) for _ in document]
             ids = np.array(list(itertools.chain.from_iterable(parts)), np.int32)
             if len(ids):
                 counts["sentences"] += len(document)
@@ -402,31 +402,31 @@ def gather(
     units: list[TextFile],
     results: list[dict[str, Any]],
     groups: list[ShardGroup],
-    mixed: list[dict[str, Any]],
+    mixes: list[dict[str, Any]],
 ) -> dict[str, dict[str, LanguageRecords]]:
     """Gives the shards of all languages their final names; prints what has no text.
 
     It can be repeated after a kill. `results` are those of `job.run` for the units,
-    which are in the order of the text, `mixed` those of `MixingJob.run` for the groups.
+    which are in the order of the text, `mixes` those of `MixingJob.run` for the groups.
     The result is split -> language -> its records.
     """
     splits: dict[str, dict[str, LanguageRecords]] = {}
-    groups_of = dict(_by_language(groups, mixed))
+    groups_of = dict(_by_language(groups, mixes))
     for (split, language), parts in _by_language(units, results):
         name = f"{split}/{language}"
-        shards = _rename(job, name, _written(groups_of.get((split, language), parts)))
-        if empty := sum(result["empty_documents"] for _, result in parts):
-            console.say(f"{name}: {empty} documents without pieces left out")
+        shards = _rename(job, name, _shards_of(groups_of.get((split, language), parts)))
+        if empty_count := sum(result["empty_documents"] for _, result in parts):
+            console.say(f"{name}: {empty_count} documents without pieces left out")
         if not shards:
             console.say(
                 f"{name}: no text; the language is in the manifest, without records"
             )
         tokens = sum(shard.tokens for shard in shards)
-        unknown = sum(result["unknown"] for _, result in parts)
-        if unknown > _MANY_UNKNOWN * tokens:
+        unknown_count = sum(result["unknown"] for _, result in parts)
+        if unknown_count > _MANY_UNKNOWN * tokens:
             console.say(
-                f"{name}: {unknown / tokens:.0%} of the tokens are the unknown piece; "
-                "the vocabulary lacks characters of this text"
+                f"{name}: {unknown_count / tokens:.0%} of the tokens are the unknown "
+                "piece; the vocabulary lacks characters of this text"
             )
         splits.setdefault(split, {})[language] = LanguageRecords(
             files=shards,
@@ -440,12 +440,12 @@ def gather(
 def _by_language(units, results) -> Iterator[tuple[tuple[str, str], list]]:
     """(split, language) -> its units, each with its result."""
     pairs = zip(units, results, strict=True)
-    by_language = itertools.groupby(pairs, lambda x: (x[0].split, x[0].language))
-    for key, group in by_language:
+    groups = itertools.groupby(pairs, lambda x: (x[0].split, x[0].language))
+    for key, group in groups:
         yield key, list(group)
 
 
-def _written(parts) -> list[Shard]:
+def _shards_of(parts) -> list[Shard]:
     """The shards of units, with names below the work folder."""
     return [
         Shard(**{**fields, "name": f"{unit.name}/{fields['name']}"})
@@ -454,34 +454,34 @@ def _written(parts) -> list[Shard]:
     ]
 
 
-def _rename(job, name: str, written: list[Shard]) -> tuple[Shard, ...]:
+def _rename(job, name: str, shards: list[Shard]) -> tuple[Shard, ...]:
     folder = os.path.join(job.output_dir, name)
     gfile.makedirs(folder)
-    shards = []
-    for index, shard in enumerate(written):
-        final = f"{name}/{files.shard_name('tokens', index, len(written), '.tfrecord')}"
+    final_shards = []
+    for index, shard in enumerate(shards):
+        file = f"{name}/{files.shard_name('tokens', index, len(shards), '.tfrecord')}"
         path = os.path.join(job.work_dir, shard.name)
-        target = os.path.join(job.output_dir, final)
+        target = os.path.join(job.output_dir, file)
         if files.exists(path):
             gfile.rename(path, target, overwrite=True)
         elif not files.exists(target) or files.file_fingerprint(target) != shard.sha256:
-            # It was not renamed before a kill, but removed since.
+            # The shard was not renamed before a kill, but was removed since.
             raise UserError(
                 f"{path}: is gone, though a note in {job.work_dir} names it; remove "
                 "that folder and run the same command again"
             )
-        shards.append(dataclasses.replace(shard, name=final))
-    # What a killed build of other inputs left.
-    _clear(folder, {os.path.basename(shard.name) for shard in shards})
-    return tuple(shards)
+        final_shards.append(dataclasses.replace(shard, name=file))
+    # A killed build of other inputs may have left files.
+    _clear(folder, {os.path.basename(shard.name) for shard in final_shards})
+    return tuple(final_shards)
 
 
 def _part_name(index: int) -> str:
     return f"part-{index:05d}.tfrecord"
 
 
-def _clear(folder: str, keeps: Iterable[str] = ()) -> None:
+def _clear(folder: str, kept_names: Iterable[str] = ()) -> None:
     files.check_is_no_link(folder)
     for entry in gfile.listdir(folder):
-        if entry not in keeps:
+        if entry not in kept_names:
             gfile.remove(os.path.join(folder, entry))

@@ -31,10 +31,10 @@ _TEXT, _SCORE, _TYPE = 1, 2, 3
 _MODEL_TYPE, _WHITESPACE_AS_SUFFIX, _BYTE_FALLBACK = 3, 24, 35
 _CHARSMAP, _DUMMY_PREFIX, _REMOVE_WHITESPACE, _ESCAPE_WHITESPACE = 2, 3, 4, 5
 _VOCAB_SIZE, _UNK_ID, _BOS_ID, _EOS_ID, _PAD_ID = 4, 40, 41, 42, 43
-# Sizes of the wire types that have one.
-_FIXED = {1: 8, 5: 4}
-# Those of an integer in its longest form, of 10 bytes.
-_MOST_BITS = 70
+# Wire type -> its size, if all its values have one size.
+_FIXED_SIZES = {1: 8, 5: 4}
+# Bits of an integer in its longest form, which has 10 bytes.
+_MAX_BITS = 70
 
 
 def _varint(value: int) -> bytes:
@@ -61,8 +61,8 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
         else:
             if wire_type == 2:
                 size, place = _read_varint(message, place)
-            elif wire_type in _FIXED:
-                size = _FIXED[wire_type]
+            elif wire_type in _FIXED_SIZES:
+                size = _FIXED_SIZES[wire_type]
             else:
                 raise ValueError(f"wire type {wire_type}")
             value, place = message[place : place + size], place + size
@@ -72,7 +72,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, int | bytes, bytes]]:
 def _read_varint(message: bytes, place: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        if shift >= _MOST_BITS:
+        if shift >= _MAX_BITS:
             raise ValueError("an integer of more than 64 bits")
         byte = message[place]
         value |= (byte & 0x7F) << shift
@@ -112,19 +112,19 @@ def read_settings(model: bytes, path: str) -> Settings:
         normalizer = _values(parts.get(_NORMALIZER_SPEC, b""))
     except (ValueError, IndexError, TypeError) as error:
         raise UserError(f"{path}: not a SentencePiece model") from error
-    # They are after the pieces, and without them the library takes its defaults.
+    # Settings are after the pieces; without them the library takes its defaults.
     if not {_TRAINER_SPEC, _NORMALIZER_SPEC} <= parts.keys():
         raise UserError(
             f"{path}: ends before its settings; it was cut off, get it anew"
         )
-    for refused, what in (
+    for is_refused, reason in (
         (trainer.get(_WHITESPACE_AS_SUFFIX, 0), "treat_whitespace_as_suffix is true"),
         (not normalizer.get(_DUMMY_PREFIX, 1), "add_dummy_prefix is false"),
         (not normalizer.get(_ESCAPE_WHITESPACE, 1), "escape_whitespaces is false"),
     ):
-        if refused:
+        if is_refused:
             raise UserError(
-                f"{path}: {what}, but a word must begin with {MARK}, also at the "
+                f"{path}: {reason}, but a word must begin with {MARK}, also at the "
                 "beginning of a text; train the vocabulary with SentencePiece's default"
             )
     return Settings(
@@ -159,11 +159,11 @@ def make_model(
         score = _key(_SCORE, 5) + struct.pack("<f", piece.score)
         text = _bytes(_TEXT, piece.text.encode("utf-8"))
         parts.append(_bytes(_PIECES, text + score + _number(_TYPE, piece.type)))
-    # -1, in two's complement: there are no others around texts.
-    none = (1 << 64) - 1
+    # -1, in two's complement: texts get no special pieces of these kinds.
+    no_id = (1 << 64) - 1
     trainer = {
         _MODEL_TYPE: UNIGRAM, _VOCAB_SIZE: len(pieces), _UNK_ID: unknown,
-        _BOS_ID: none, _EOS_ID: none, _PAD_ID: none if pad is None else pad,
+        _BOS_ID: no_id, _EOS_ID: no_id, _PAD_ID: no_id if pad is None else pad,
     }  # fmt: skip
     spec = b"".join(_number(number, value) for number, value in trainer.items())
     spaces = (_DUMMY_PREFIX, _REMOVE_WHITESPACE, _ESCAPE_WHITESPACE)
@@ -198,7 +198,7 @@ def with_types(model: bytes, types: Mapping[int, int]) -> bytes:
     return b"".join(parts)
 
 
-def with_pieces(model: bytes, kept: set[int]) -> bytes:
+def with_pieces(model: bytes, ids: set[int]) -> bytes:
     """The model with only the pieces of these ids, in their order.
 
     The self-test that the library stores in the model is removed, as its texts may need
@@ -208,10 +208,10 @@ def with_pieces(model: bytes, kept: set[int]) -> bytes:
     for number, value, field in _fields(model):
         if number == _PIECES:
             index += 1
-            if index - 1 not in kept:
+            if index - 1 not in ids:
                 continue
         if number == _TRAINER_SPEC:
-            size = _number(_VOCAB_SIZE, len(kept))
+            size = _number(_VOCAB_SIZE, len(ids))
             settings = (size if n == _VOCAB_SIZE else f for n, _, f in _fields(value))
             field = _bytes(_TRAINER_SPEC, b"".join(settings))
         if number != _SELF_TEST:

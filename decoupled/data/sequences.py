@@ -39,12 +39,12 @@ EVAL = "eval"
 
 # Draws are compared with thresholds in [0, 2**32].
 _DRAW_BITS = 32
-# Draws counted at once: arrays of 512 KiB stay in a core's cache.
-_CHUNK = 1 << 16
+# Draws that are counted at once: arrays of 512 KiB stay in a core's cache.
+_COUNTED_AT_ONCE = 1 << 16
 _GUIDE_BITS = 16
 _FOREVER = np.iinfo(np.int64).max
 # Draws per operation, whose overhead is thus shared by many draws.
-_DRAWS = 4096
+_DRAWS_AT_ONCE = 4096
 
 # The number of a shard, int64 -> its chunks, int32 [chunks, sequence_length].
 _Load = Callable[[tf.Tensor], tf.Tensor]
@@ -110,28 +110,28 @@ class SequenceOrder:
 
         About 6 ns per sequence: a million steps of 512 sequences take 3 s.
         """
-        undecided = self._guide < 0
+        is_undecided = self._guide < 0
         cells = np.zeros(len(self._guide), np.int64)
-        total = np.zeros(len(self.languages), np.int64)
-        for first in range(0, sequence, _CHUNK):
-            draws = self._draws(first, min(_CHUNK, sequence - first))
-            upper = draws >> (_DRAW_BITS - _GUIDE_BITS)
+        totals = np.zeros(len(self.languages), np.int64)
+        for first in range(0, sequence, _COUNTED_AT_ONCE):
+            draws = self._draws(first, min(_COUNTED_AT_ONCE, sequence - first))
+            upper_bits = draws >> (_DRAW_BITS - _GUIDE_BITS)
             # The upper bits decide most draws: counting them is enough.
-            cells += np.bincount(upper, minlength=len(cells))
-            unsure = draws[undecided[upper]]
-            exact = np.searchsorted(self.thresholds, unsure, side="right")
-            total += np.bincount(exact, minlength=len(total))
-        np.add.at(total, self._guide[~undecided], cells[~undecided])
-        return total
+            cells += np.bincount(upper_bits, minlength=len(cells))
+            undecided_draws = draws[is_undecided[upper_bits]]
+            languages = np.searchsorted(self.thresholds, undecided_draws, side="right")
+            totals += np.bincount(languages, minlength=len(totals))
+        np.add.at(totals, self._guide[~is_undecided], cells[~is_undecided])
+        return totals
 
-    def position(self, number: int, taken: int) -> Position:
-        """The position in language `number` after `taken` of its sequences."""
+    def position(self, number: int, count: int) -> Position:
+        """The position in language `number` after `count` of its sequences."""
         counts = self.counts[number]
-        epoch, within = divmod(int(taken), int(counts.sum()))
+        epoch, place = divmod(int(count), int(counts.sum()))
         ends = np.cumsum(counts[self.shard_order(number, epoch)])
-        rank = int(np.searchsorted(ends, within, side="right"))
-        before = int(ends[rank - 1]) if rank else 0
-        return Position(epoch, rank, within - before)
+        rank = int(np.searchsorted(ends, place, side="right"))
+        shard_start = int(ends[rank - 1]) if rank else 0
+        return Position(epoch, rank, place - shard_start)
 
     def shard_order(self, number: int, epoch: int) -> np.ndarray:
         return numpy_permutation(
@@ -215,11 +215,10 @@ def chunks(
     padding = tf.fill([count * width - length], vocabulary.pad_id)
     body = tf.reshape(tf.concat([stream, padding], 0), [count, width])
     lengths = tf.minimum(width, length - tf.range(count) * width)
-    last = tf.gather(body, lengths - 1, batch_dims=1)
+    last_ids = tf.gather(body, lengths - 1, batch_dims=1)
     # The closing [SEP] stands after the chunk, unless the chunk ends with one.
-    end = tf.where(tf.equal(last, vocabulary.sep_id), lengths, lengths + 1)[
-        :, tf.newaxis
-    ]
+    is_separator = tf.equal(last_ids, vocabulary.sep_id)
+    end = tf.where(is_separator, lengths, lengths + 1)[:, tf.newaxis]
     rows = tf.pad(body, [[0, 0], [1, 1]], constant_values=vocabulary.pad_id)
     place = tf.range(sequence_length)
     rows = tf.where(tf.equal(place, end), vocabulary.sep_id, rows)
@@ -267,7 +266,7 @@ def training_sequences(
     # languages, the first batch would take most of a minute.
     @tf.function(autograph=False)
     def one_shard(start):
-        return _kept_stream(order.seed, start, load)
+        return _single_shard_stream(order.seed, start, load)
 
     @tf.function(autograph=False)
     def many_shards(start):
@@ -277,7 +276,7 @@ def training_sequences(
     for start in _starts(order, first):
         build = one_shard if start.shards == 1 else many_shards
         streams.append(build(_Start(*(tf.constant(n, tf.int64) for n in start))))
-    choices = tf.data.Dataset.range(first, _FOREVER).batch(_DRAWS)
+    choices = tf.data.Dataset.range(first, _FOREVER).batch(_DRAWS_AT_ONCE)
     choices = choices.map(functools.partial(_draw, order)).unbatch()
     return tf.data.Dataset.choose_from_datasets(streams, choices)
 
@@ -346,9 +345,9 @@ def _draw(order: SequenceOrder, numbers: tf.Tensor) -> tf.Tensor:
 def _starts(order: SequenceOrder, first: int) -> list[_Start]:
     """The position of every language before sequence number `first`."""
     starts, shard = [], 0
-    for number, taken in enumerate(order.counts_before(first)):
+    for number, count in enumerate(order.counts_before(first)):
         shards = len(order.counts[number])
-        epoch, rank, offset = order.position(number, taken)
+        epoch, rank, offset = order.position(number, count)
         key = language_key(order.languages[number])
         starts.append(_Start(shard, shards, key, epoch * shards + rank, offset))
         shard += shards
@@ -358,31 +357,31 @@ def _starts(order: SequenceOrder, first: int) -> list[_Start]:
 def _shard_stream(seed: int, start: _Start, load: _Load) -> tf.data.Dataset:
     """The sequences of a language from `start` on; holds one shard in memory."""
 
-    def visited(visit):
+    def shard_rows(visit):
         epoch, rank = visit // start.shards, visit % start.shards
         order = graph_permutation(
             start.shards, seed, Stream.SHARD_ORDER, start.key, epoch
         )
         shard = tf.cast(order[rank], tf.int64)
         rows = load(start.shard + shard)
-        return _shuffled(seed, start, visit, epoch, shard, rows)
+        return _shuffled_rows(seed, start, visit, epoch, shard, rows)
 
-    return tf.data.Dataset.range(start.visit, _FOREVER).flat_map(visited)
+    return tf.data.Dataset.range(start.visit, _FOREVER).flat_map(shard_rows)
 
 
-def _kept_stream(seed: int, start: _Start, load: _Load) -> tf.data.Dataset:
+def _single_shard_stream(seed: int, start: _Start, load: _Load) -> tf.data.Dataset:
     """As `_shard_stream` for a language with one shard. The shard is read once and kept
     in memory, because a small language is repeated often."""
 
     def epochs(rows):
         return tf.data.Dataset.range(start.visit, _FOREVER).flat_map(
-            lambda epoch: _shuffled(seed, start, epoch, epoch, 0, rows)
+            lambda epoch: _shuffled_rows(seed, start, epoch, epoch, 0, rows)
         )
 
     return tf.data.Dataset.from_tensors(start.shard).map(load).flat_map(epochs)
 
 
-def _shuffled(
+def _shuffled_rows(
     seed: int,
     start: _Start,
     visit: tf.Tensor,
@@ -394,8 +393,8 @@ def _shuffled(
     order = graph_permutation(
         tf.shape(rows)[0], seed, Stream.CHUNK_ORDER, start.key, epoch, shard
     )
-    taken = tf.where(tf.equal(visit, start.visit), start.offset, 0)
-    return tf.data.Dataset.from_tensor_slices(tf.gather(rows, order[taken:]))
+    offset = tf.where(tf.equal(visit, start.visit), start.offset, 0)
+    return tf.data.Dataset.from_tensor_slices(tf.gather(rows, order[offset:]))
 
 
 def _shard_table(manifest: RecordsManifest, entries: list[LanguageRecords]) -> _Shards:

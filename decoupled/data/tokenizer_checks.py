@@ -30,14 +30,14 @@ SPECIAL_TOKENS, ADDED_TOKENS = "special_tokens_map.json", "added_tokens.json"
 ROLES = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
 # Classes that follow tokenizer_config.json, and those that follow tokenizer.json alone.
 BERT_CLASSES = ("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer")
-_ANY = ("PreTrainedTokenizer", "TokenizersBackend")
+_BASE_CLASSES = ("PreTrainedTokenizer", "TokenizersBackend")
 _CLASSES = {
-    SENTENCEPIECE_FILE: (*_ANY, "RemBertTokenizer", "BertTokenizer"),
-    XLM_R_FILE: (*_ANY, "XLMRobertaTokenizer"),
-    VOCAB: (*_ANY, *BERT_CLASSES),
+    SENTENCEPIECE_FILE: (*_BASE_CLASSES, "RemBertTokenizer", "BertTokenizer"),
+    XLM_R_FILE: (*_BASE_CLASSES, "XLMRobertaTokenizer"),
+    VOCAB: (*_BASE_CLASSES, *BERT_CLASSES),
 }
-# Settings of tokenizer_config.json that change ids, and their only value here.
-_FIXED = {
+# Settings of tokenizer_config.json that change ids, and the only value of each here.
+_FIXED_SETTINGS = {
     "padding_side": "right",
     "truncation_side": "right",
     "auto_map": {},
@@ -76,7 +76,7 @@ _SPACES = (
     (f"^{MARK}", 2 * MARK),
 )
 _LARGEST_SCORE = 3.4e38
-# transformers' tokenizer of RemBERT adds these to what sentencepiece.model does.
+# transformers' tokenizer of RemBERT also replaces these; sentencepiece.model does not.
 _QUOTES = ("``", "''")
 
 
@@ -98,44 +98,44 @@ class Folder(NamedTuple):
         return files.exists(self.file(name))
 
 
-def check_config(read: Folder, kind: str) -> None:
+def check_config(folder: Folder, kind: str) -> None:
     """The settings of tokenizer_config.json, except the rules of BERT."""
-    path = read.file(TOKENIZER_CONFIG)
-    for name, value in _FIXED.items():
-        setting = read.config.get(name)
+    path = folder.file(TOKENIZER_CONFIG)
+    for name, value in _FIXED_SETTINGS.items():
+        setting = folder.config.get(name)
         if setting is not None and setting != value and (setting or value):
             raise UserError(f"{path}: {name} is {setting!r}, only {value!r} is known")
     for setting in _OTHER_CUTS:
-        if read.config.get(setting) is not None:
+        if folder.config.get(setting) is not None:
             raise UserError(
-                f"{path}: {setting} is {read.config[setting]!r}; text is not cut in "
+                f"{path}: {setting} is {folder.config[setting]!r}; text is not cut in "
                 "this way here"
             )
-    name = read.config.get("tokenizer_class")
+    name = folder.config.get("tokenizer_class")
     if name is None:
         # As AutoTokenizer does.
-        path, content = read.file("config.json"), read_object(read.path, "config.json")
-        name = content.get("tokenizer_class")
+        path = folder.file("config.json")
+        name = read_object(folder.path, "config.json").get("tokenizer_class")
     if name is not None and str(name).removesuffix("Fast") not in _CLASSES[kind]:
         raise UserError(
             f"{path}: tokenizer_class is {quoted(str(name))}, which is not known for "
             f"a {kind}"
         )
     for name in BERT_RULES[:2]:
-        if kind != VOCAB and read.config.get(name):
+        if kind != VOCAB and folder.config.get(name):
             raise UserError(
-                f"{path}: {name} is {read.config[name]!r}, but text is only normalised "
-                f"as {kind} says"
+                f"{path}: {name} is {folder.config[name]!r}, but text is only "
+                f"normalised as {kind} says"
             )
-    known = {*_FIXED, *ROLES, *BERT_RULES, *_WITHOUT_EFFECT}
-    if unknown := sorted(set(read.config) - known):
-        read.notes.append(
-            f"{TOKENIZER_CONFIG}: not known and not used: {', '.join(unknown)}"
+    known_settings = {*_FIXED_SETTINGS, *ROLES, *BERT_RULES, *_WITHOUT_EFFECT}
+    if unknown_settings := sorted(set(folder.config) - known_settings):
+        folder.notes.append(
+            f"{TOKENIZER_CONFIG}: not known and not used: {', '.join(unknown_settings)}"
         )
 
 
 def check_special(
-    read: Folder, roles: Sequence[int], special: set[int], ids: Mapping[str, int]
+    folder: Folder, roles: Sequence[int], special: set[int], ids: Mapping[str, int]
 ) -> None:
     """Refuses other special pieces, and pieces beyond the vocabulary.
 
@@ -143,8 +143,8 @@ def check_special(
     of pieces that text never becomes.
     """
     maps = {
-        TOKENIZER_CONFIG: read.config,
-        SPECIAL_TOKENS: read_object(read.path, SPECIAL_TOKENS),
+        TOKENIZER_CONFIG: folder.config,
+        SPECIAL_TOKENS: read_object(folder.path, SPECIAL_TOKENS),
     }
     for name, content in maps.items():
         for role, index in zip(ROLES, roles, strict=True):
@@ -155,28 +155,28 @@ def check_special(
             spellings = {"pad_token": PAD, "unk_token": UNKNOWN}.get(role, ())
             if piece not in spellings or piece in ids:
                 raise UserError(
-                    f"{read.file(name)}: {role} is {quoted(piece)}, which is not piece "
-                    f"{index} of the vocabulary"
+                    f"{folder.file(name)}: {role} is {quoted(piece)}, which is not "
+                    f"piece {index} of the vocabulary"
                 )
-    for source, piece, index in _added(read, maps):
-        known = ids.get(piece)
-        if known is None and piece in (*PAD, *UNKNOWN) and index is None:
+    for source, piece, index in _added_tokens(folder, maps):
+        known_id = ids.get(piece)
+        if known_id is None and piece in (*PAD, *UNKNOWN) and index is None:
             continue
-        if known is None or index not in (None, known) or known not in special:
+        if known_id is None or index not in (None, known_id) or known_id not in special:
             raise UserError(
-                f"{read.file(source)}: adds the token {quoted(piece)} to the "
+                f"{folder.file(source)}: adds the token {quoted(piece)} to the "
                 "vocabulary, which transformers finds in text before it cuts words; "
                 "no text is cut so here"
             )
 
 
-def _added(read: Folder, maps) -> Iterator[tuple[str, str, Any]]:
+def _added_tokens(folder: Folder, maps) -> Iterator[tuple[str, str, Any]]:
     """(file, piece, id) of the tokens that are found in text; None where unknown."""
-    for token in items(read.tokenizer.get("added_tokens")):
+    for token in items(folder.tokenizer.get("added_tokens")):
         yield TOKENIZER, _content(token) or "", entry({"": token}, "").get("id")
-    for piece, index in read_object(read.path, ADDED_TOKENS).items():
+    for piece, index in read_object(folder.path, ADDED_TOKENS).items():
         yield ADDED_TOKENS, piece, index
-    for index, token in entry(read.config, "added_tokens_decoder").items():
+    for index, token in entry(folder.config, "added_tokens_decoder").items():
         number = int(index) if re.fullmatch("[0-9]{1,9}", index) else -1
         yield TOKENIZER_CONFIG, _content(token) or "", number
     for name, content in maps.items():
@@ -188,7 +188,7 @@ def _added(read: Folder, maps) -> Iterator[tuple[str, str, Any]]:
 
 
 def check_unigram(
-    read: Folder,
+    folder: Folder,
     pieces: Sequence[Piece] | None,
     unknown: int,
     byte_fallback: bool,
@@ -196,25 +196,25 @@ def check_unigram(
 ) -> None:
     """Refuses a tokenizer.json with other pieces, or another treatment of unknown ones,
     than `source`."""
-    path, model = read.file(TOKENIZER), entry(read.tokenizer, "model")
-    listed = list(items(model.get("vocab")))
-    if pieces is not None and len(listed) != len(pieces):
+    path, model = folder.file(TOKENIZER), entry(folder.tokenizer, "model")
+    rows = list(items(model.get("vocab")))
+    if pieces is not None and len(rows) != len(pieces):
         raise UserError(
-            f"{path}: has {len(listed)} pieces, {source} has {len(pieces)}; it is "
+            f"{path}: has {len(rows)} pieces, {source} has {len(pieces)}; it is "
             "another vocabulary"
         )
-    for index, (row, piece) in enumerate(zip(listed, pieces or (), strict=False)):
+    for index, (row, piece) in enumerate(zip(rows, pieces or (), strict=False)):
         text, score = piece_row(row)
         # transformers does not change the scores of user-defined pieces.
-        known = [piece.score]
+        scores = [piece.score]
         if piece.type == USER_DEFINED:
-            known.append(USER_DEFINED_SCORE)
+            scores.append(USER_DEFINED_SCORE)
         if text != piece.text or not any(
-            math.isclose(score, value, rel_tol=1e-5, abs_tol=1e-6) for value in known
+            math.isclose(score, value, rel_tol=1e-5, abs_tol=1e-6) for value in scores
         ):
             raise UserError(
                 f"{path}: piece {index} is {quoted(repr(row))}, in {source} "
-                f"{[piece.text, known[-1]]}; it is another vocabulary"
+                f"{[piece.text, scores[-1]]}; it is another vocabulary"
             )
     for name, value in (("unk_id", unknown), ("byte_fallback", byte_fallback)):
         if model.get(name, False) != value:
@@ -223,55 +223,55 @@ def check_unigram(
             )
 
 
-def check_pipeline(read: Folder, source: str, collapses: bool = True) -> bytes:
+def check_pipeline(folder: Folder, source: str, collapses: bool = True) -> bytes:
     """Refuses steps that `source` does not say; returns the table of characters.
 
     `collapses`: whether `source` makes one space of several.
     """
-    path = read.file(TOKENIZER)
+    path = folder.file(TOKENIZER)
     name = os.path.basename(source)
-    maps, quotes, prepends, collapsed = [], False, False, False
-    for step in steps(read.tokenizer.get("normalizer"), "normalizers"):
+    maps, changes_quotes, adds_space, one_space = [], False, False, False
+    for step in steps(folder.tokenizer.get("normalizer"), "normalizers"):
         kind = step.get("type")
         patterns = entry(step, "pattern")
         pattern = patterns.get("Regex", patterns.get("String"))
         if kind == "Precompiled":
             maps.append(step.get("precompiled_charsmap") or "")
         elif kind == "Replace" and pattern in _QUOTES and step.get("content") == '"':
-            quotes = True
+            changes_quotes = True
         elif kind == "Replace" and (pattern, step.get("content")) in _SPACES:
-            collapsed |= patterns.get("Regex") == _COLLAPSE
+            one_space |= patterns.get("Regex") == _COLLAPSE
         elif kind == "Replace":
             change = f"'Replace' of {pattern!r} by {step.get('content')!r}"
             raise UserError(
                 f"{path}: text passes {quoted(change)}, which {name} does not say"
             )
         elif kind == "Prepend" and step.get("prepend") == MARK:
-            prepends = True
+            adds_space = True
         elif kind != "Strip":
             raise UserError(
                 f"{path}: text passes {quoted(str(kind))}, which {name} does not say; "
                 "text is not changed in this way here"
             )
-    for step in steps(read.tokenizer.get("pre_tokenizer"), "pretokenizers"):
+    for step in steps(folder.tokenizer.get("pre_tokenizer"), "pretokenizers"):
         kind = step.get("type")
         if kind == "Metaspace" and step.get("replacement", MARK) == MARK:
             # Older files have the second name.
             always = "always" if step.get("add_prefix_space", True) else "never"
-            prepends |= step.get("prepend_scheme", always) != "never"
+            adds_space |= step.get("prepend_scheme", always) != "never"
         elif kind == "WhitespaceSplit":
-            collapsed = True
+            one_space = True
         else:
             raise UserError(
                 f"{path}: text is cut by {quoted(str(kind))}, which {name} does not say"
             )
-    if not prepends:
+    if not adds_space:
         raise UserError(f"{path}: adds no space before a text, unlike {name}")
-    if collapsed != collapses:
-        what = "makes one of several spaces" if collapsed else "keeps repeated spaces"
-        raise UserError(f"{path}: {what}, unlike {name}")
-    if quotes:
-        read.notes.append(
+    if one_space != collapses:
+        fault = "makes one of several spaces" if one_space else "keeps repeated spaces"
+        raise UserError(f"{path}: {fault}, unlike {name}")
+    if changes_quotes:
+        folder.notes.append(
             f"{TOKENIZER} makes `` and '' a quotation mark, as transformers does for "
             f"RemBERT; {name} does not, and is used"
         )
@@ -282,22 +282,22 @@ def check_pipeline(read: Folder, source: str, collapses: bool = True) -> bytes:
 
 
 def check_ends(
-    read: Folder,
+    folder: Folder,
     names: Sequence[str],
     ids: Sequence[int],
     separators: int,
     second_type: int,
 ) -> None:
     """Refuses other special pieces around texts, and padding or cuts at the start."""
-    path = read.file(TOKENIZER)
+    path = folder.file(TOKENIZER)
     for name in ("padding", "truncation"):
-        direction = entry(read.tokenizer, name).get("direction", "Right")
+        direction = entry(folder.tokenizer, name).get("direction", "Right")
         if str(direction).lower() != "right":
             raise UserError(f"{path}: {name} is on the left; here it is on the right")
-    ends = list(steps(read.tokenizer.get("post_processor"), "processors"))
+    ends = list(steps(folder.tokenizer.get("post_processor"), "processors"))
     end = ends[0] if len(ends) == 1 else {}
-    ready_made = "BertProcessing" if second_type else "RobertaProcessing"
-    if end.get("type") == ready_made:
+    class_name = "BertProcessing" if second_type else "RobertaProcessing"
+    if end.get("type") == class_name:
         parts = [[name, index] for name, index in zip(names, ids, strict=True)]
         if [end.get("cls"), end.get("sep")] == parts:
             return
@@ -341,21 +341,21 @@ def piece_row(row: Any) -> tuple[str | None, float]:
     return None, math.nan
 
 
-def steps(value: Any, inner: str) -> Iterator[dict]:
+def steps(value: Any, list_name: str) -> Iterator[dict]:
     """The steps of a part of tokenizer.json, which may be a sequence of steps."""
     if not isinstance(value, dict):
         return
     if value.get("type") != "Sequence":
         yield value
         return
-    for step in items(value.get(inner)):
-        yield from steps(step, inner)
+    for step in items(value.get(list_name)):
+        yield from steps(step, list_name)
 
 
 def entry(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """The object of this name; {} if there is none."""
-    inner = value.get(name)
-    return inner if isinstance(inner, dict) else {}
+    content = value.get(name)
+    return content if isinstance(content, dict) else {}
 
 
 def flag(value: Mapping[str, Any], name: str, path: str) -> bool | None:

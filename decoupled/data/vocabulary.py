@@ -53,7 +53,7 @@ SENTENCEPIECE, XLM_R, WORDPIECE = "SentencePiece", "XLM-R", "WordPiece"
 FILE_NAME = "sentencepiece.model"
 WORDPIECE_FILE = "wordpiece.json"
 
-# Special pieces: around a text, and for predicted ones.
+# Special pieces: two around a text, and the mask of predicted pieces.
 _SPECIAL = {
     SENTENCEPIECE: SPECIAL,
     XLM_R: ("<s>", "</s>", "<mask>"),
@@ -157,7 +157,7 @@ class Vocabulary(abc.ABC):
         """The id of a piece; `unk_id` where there is no such piece."""
 
     @abc.abstractmethod
-    def trimmed(self, kept: Sequence[int]) -> "Vocabulary":
+    def trimmed(self, ids: Sequence[int]) -> "Vocabulary":
         """The vocabulary with only the pieces of these increasing ids."""
 
     @abc.abstractmethod
@@ -204,13 +204,13 @@ class SentencePiece(Vocabulary):
         self.cls_id, self.sep_id, self.mask_id = (
             self._find((piece,)) for piece in _SPECIAL[self.kind]
         )
-        named = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
-        if not all(map(self._processor.IsControl, named)):
-            control_types = dict.fromkeys(named, CONTROL)
+        named_ids = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
+        if not all(map(self._processor.IsControl, named_ids)):
+            control_types = dict.fromkeys(named_ids, CONTROL)
             self._serialized = with_types(content, control_types)
             self._processor = self._open({})
-        control = filter(self._processor.IsControl, range(self.size))
-        self.special_ids = tuple(sorted(control))
+        control_ids = filter(self._processor.IsControl, range(self.size))
+        self.special_ids = tuple(sorted(control_ids))
         self.byte_ids = tuple(filter(self._processor.IsByte, range(self.size)))
         self.blank_id = self.piece_to_id(MARK) if self._has(MARK) else None
 
@@ -250,8 +250,8 @@ class SentencePiece(Vocabulary):
     def piece_to_id(self, piece: str) -> int:
         return self._processor.PieceToId(piece)
 
-    def trimmed(self, kept: Sequence[int]) -> "SentencePiece":
-        return SentencePiece(self.path, with_pieces(self.content, set(kept)))
+    def trimmed(self, ids: Sequence[int]) -> "SentencePiece":
+        return SentencePiece(self.path, with_pieces(self.content, set(ids)))
 
     def scores(self) -> list[float]:
         """The log probability of each piece, by id (0 for special pieces)."""
@@ -326,8 +326,8 @@ class WordPiece(Vocabulary):
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (
             self._ids[piece] for piece in WORDPIECE_SPECIAL
         )
-        named = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
-        self.special_ids = tuple(sorted(named))
+        named_ids = {self.pad_id, self.cls_id, self.sep_id, self.mask_id}
+        self.special_ids = tuple(sorted(named_ids))
 
     @property
     def size(self) -> int:
@@ -355,8 +355,8 @@ class WordPiece(Vocabulary):
     def piece_to_id(self, piece: str) -> int:
         return self._ids.get(piece, self.unk_id)
 
-    def trimmed(self, kept: Sequence[int]) -> "WordPiece":
-        pieces = [self.pieces[index] for index in kept]
+    def trimmed(self, ids: Sequence[int]) -> "WordPiece":
+        pieces = [self.pieces[index] for index in ids]
         return WordPiece(self.path, make_wordpieces(pieces, self.rules))
 
     def tokenizer(self) -> Any:
@@ -415,11 +415,11 @@ def open_vocabulary(
     notes = [] if notes is None else notes
     folder, name = os.path.split(path)
     if gfile.isdir(path) and files.exists(os.path.join(path, WORDPIECE_FILE)):
-        for other in (*FILES, FILE_NAME):
-            if files.exists(os.path.join(path, other)):
+        for file_name in (*FILES, FILE_NAME):
+            if files.exists(os.path.join(path, file_name)):
                 raise UserError(
                     f"{path}: has the vocabulary of two tokenizers, {WORDPIECE_FILE} "
-                    f"and {other}; remove the file that is not the model's"
+                    f"and {file_name}; remove the file that is not the model's"
                 )
         return open_vocabulary(os.path.join(path, WORDPIECE_FILE))
     if gfile.isdir(path):

@@ -85,20 +85,20 @@ def build_vocabulary(
             "choose another --output_dir or move it away"
         )
     sizes = _plan(corpus, settings)
-    drawn = plots.can_draw()
-    existed = gfile.isdir(output_dir)
+    can_draw = plots.can_draw()
+    folder_existed = gfile.isdir(output_dir)
     files.make_folder(output_dir)
     files.write_text(marker, "A vocabulary is being built here; not complete.\n")
     try:
         _remove_outputs(output_dir)
         report = _train(corpus, sizes, output_dir, settings)
         report["inputs"] = inputs
-        if drawn:
+        if can_draw:
             plot_fertility(report, os.path.join(output_dir, PLOT))
     except BaseException:
         _remove_outputs(output_dir)
         gfile.remove(marker)
-        if not existed:
+        if not folder_existed:
             gfile.rmtree(output_dir)
         raise
     files.write_json(os.path.join(output_dir, REPORT), report)
@@ -128,9 +128,9 @@ def _find(output_dir: str, inputs: dict[str, Any]) -> dict[str, Any] | None:
     if not isinstance(report, dict) or report.get("format") != FORMAT:
         raise UserError(f"{path}: not the report of a vocabulary ({FORMAT})")
     cure = "choose another --output_dir or remove the folder"
-    if different := difference(report["inputs"], inputs):
+    if change := difference(report["inputs"], inputs):
         raise UserError(
-            f"{output_dir}: holds a vocabulary of other inputs ({different}); {cure}"
+            f"{output_dir}: holds a vocabulary of other inputs ({change}); {cure}"
         )
     fingerprint = open_vocabulary(vocabulary_path(output_dir)).fingerprint
     if fingerprint != report["fingerprint"]:
@@ -181,18 +181,18 @@ def _rows(counts: dict[str, int], sizes: dict[str, int]) -> list[LanguageRow]:
 def _train(
     corpus: Corpus, sizes: dict[str, int], output_dir: str, settings: VocabularySettings
 ) -> dict[str, Any]:
-    counts, started = corpus.counts("train"), time.monotonic()
+    counts, start_time = corpus.counts("train"), time.monotonic()
     sample = draw_sample(
         counts,
         lambda language: corpus.sentences("train", language),
         sizes,
         settings.seed,
     )
-    tracked = console.track(sample, "reading sentences", sum(sizes.values()))
-    lines = TrainingLines(tracked)
+    tracked_sentences = console.track(sample, "reading sentences", sum(sizes.values()))
+    lines = TrainingLines(tracked_sentences)
     path = vocabulary_path(output_dir)
     vocabulary = train_vocabulary(lines, path, settings.vocabulary)
-    console.say(f"trained in {time.monotonic() - started:,.0f} s")
+    console.say(f"trained in {time.monotonic() - start_time:,.0f} s")
     if lines.cut:
         console.say(f"{lines.cut:,} long sentences were cut; all parts were used")
     if lines.reserved:
@@ -220,7 +220,7 @@ def _measure(
     corpus: Corpus, vocabulary: Vocabulary, report_sentences: int
 ) -> dict[str, dict[str, Any]]:
     held_out = set(corpus.languages("eval"))
-    measured = {}
+    measures = {}
     for language in console.track(corpus.languages("train"), "measuring fertility"):
         split = "eval" if language in held_out else "train"
         sentences = itertools.islice(
@@ -229,38 +229,38 @@ def _measure(
         fertility = measure_fertility(vocabulary, sentences)._asdict()
         if fertility["byte_rate"] is None:
             del fertility["byte_rate"]
-        measured[language] = {"split": split, **fertility}
-    return measured
+        measures[language] = {"split": split, **fertility}
+    return measures
 
 
 def _print_table(output_dir: str, report: dict[str, Any]) -> None:
     languages = report["languages"]
     columns = ["tokens_per_word", "tokens_per_character", "unknown_rate"]
-    if any("byte_rate" in measured for measured in languages.values()):
+    if any("byte_rate" in measures for measures in languages.values()):
         columns.append("byte_rate")
     rows = [
-        [language, *(measured[column] for column in columns)]
-        for language, measured in languages.items()
+        [language, *(measures[column] for column in columns)]
+        for language, measures in languages.items()
     ]
     # The last column is the unknown rate, or the byte rate if there is one.
     rows.sort(key=lambda row: (-row[-1], -row[2], row[0]))
-    shown, rest = rows[:_SHOWN_LANGUAGES], rows[_SHOWN_LANGUAGES:]
-    if rest:
-        shown.append([f"{len(rest)} more, mean", *_column_means(rest)])
-    shown.append(["mean", *_column_means(rows)])
+    shown_rows, other_rows = rows[:_SHOWN_LANGUAGES], rows[_SHOWN_LANGUAGES:]
+    if other_rows:
+        shown_rows.append([f"{len(other_rows)} more, mean", *_column_means(other_rows)])
+    shown_rows.append(["mean", *_column_means(rows)])
     heads = ["tokens/word", "tokens/character", "unknown", "single bytes"]
     console.table(
         f"{vocabulary_path(output_dir)}: {report['vocab_size']:,} pieces",
         ["language", *heads[: len(columns)]],
-        shown,
+        shown_rows,
     )
 
 
 def _column_means(rows: list[list[Any]]) -> list[float | None]:
-    """Of the languages that have a value, as those without words have none per word."""
+    """The means over languages with a value; those without words have none per word."""
     columns = list(zip(*rows, strict=True))[1:]
-    filled = [[value for value in column if value is not None] for column in columns]
-    return [sum(column) / len(column) if column else None for column in filled]
+    values = [[x for x in column if x is not None] for column in columns]
+    return [sum(column) / len(column) if column else None for column in values]
 
 
 class Fertility(NamedTuple):
@@ -286,24 +286,24 @@ def measure_fertility(vocabulary: Vocabulary, sentences: Iterable[str]) -> Ferti
     """Encodes some sentences of one language and counts."""
     sentences = iter(sentences)
     byte_ids = set(vocabulary.byte_ids)
-    count = words = characters = unspaced = tokens = unknown = single = 0
+    count = words = characters = unspaced_letters = tokens = unknowns = single_bytes = 0
     while batch := list(itertools.islice(sentences, _ENCODED_AT_ONCE)):
         count += len(batch)
         words += sum(len(sentence.split()) for sentence in batch)
         characters += sum(map(len, batch))
-        unspaced += sum(len(UNSPACED.findall(sentence)) for sentence in batch)
+        unspaced_letters += sum(len(UNSPACED.findall(sentence)) for sentence in batch)
         for ids in vocabulary.encode_batch(batch):
             tokens += len(ids)
-            unknown += ids.count(vocabulary.unk_id)
-            single += sum(piece in byte_ids for piece in ids) if byte_ids else 0
-    spaced = 2 * unspaced <= characters
+            unknowns += ids.count(vocabulary.unk_id)
+            single_bytes += sum(piece in byte_ids for piece in ids) if byte_ids else 0
+    is_spaced = 2 * unspaced_letters <= characters
     return Fertility(
         sentences=count,
         tokens=tokens,
-        tokens_per_word=round(tokens / max(words, 1), 4) if spaced else None,
+        tokens_per_word=round(tokens / max(words, 1), 4) if is_spaced else None,
         tokens_per_character=round(tokens / max(characters, 1), 4),
-        unknown_rate=round(unknown / max(tokens, 1), 6),
-        byte_rate=round(single / max(tokens, 1), 6) if byte_ids else None,
+        unknown_rate=round(unknowns / max(tokens, 1), 6),
+        byte_rate=round(single_bytes / max(tokens, 1), 6) if byte_ids else None,
     )
 
 
@@ -326,8 +326,8 @@ def plot_fertility(report: Mapping[str, Any], stem: str) -> list[str]:
     )
     for index, (key, rows) in enumerate(blocks):
         for side, name in zip(axes[2 * index :], (key, rate), strict=False):
-            of_all = [r for k, block in blocks if name in (k, rate) for r in block]
-            _draw(side, rows, name, max(_values(of_all, name)))
+            all_rows = [r for k, block in blocks if name in (k, rate) for r in block]
+            _draw(side, rows, name, max(_values(all_rows, name)))
             # Blocks of fewer rows keep the distance between rows, the first on top.
             side.set_ylim(tallest - 0.4, -0.6)
         side.set_yticks([])
@@ -339,11 +339,11 @@ def _blocks(languages) -> list[tuple[str, list[_Row]]]:
     """Columns of languages: those with words, most tokens first, then the others. Each
     has the key of the measure on its left."""
     blocks = []
-    for key, spaced in (("tokens_per_word", True), ("tokens_per_character", False)):
+    for key, is_spaced in (("tokens_per_word", True), ("tokens_per_character", False)):
         rows = [
-            (name, measured)
-            for name, measured in languages.items()
-            if (measured["tokens_per_word"] is not None) == spaced
+            (name, measures)
+            for name, measures in languages.items()
+            if (measures["tokens_per_word"] is not None) == is_spaced
         ]
         rows.sort(key=lambda row: (-row[1][key], row[0]))
         columns = -(-len(rows) // _ROWS)
@@ -354,7 +354,7 @@ def _blocks(languages) -> list[tuple[str, list[_Row]]]:
 
 def _values(rows: list[_Row], key: str) -> list[float]:
     scale = 100 if key.endswith("rate") else 1
-    return [scale * measured[key] for _, measured in rows]
+    return [scale * measures[key] for _, measures in rows]
 
 
 def _draw(axes, rows: list[_Row], key: str, highest: float) -> None:

@@ -1,8 +1,8 @@
 """Trains a SentencePiece unigram vocabulary in another process; estimates the cost.
 
-Writes `sentencepiece.model`, atomically. The same text and settings give the same bytes
-on any machine: the trainer's sums depend on the number of threads, which is a setting,
-but not on the machine.
+It writes `sentencepiece.model`, atomically. The same text and settings give the same
+bytes on any machine: the trainer's sums depend on the number of threads, which is a
+setting, but not on the machine.
 
 The trainer (0.2.3) silently skips lines with more bytes than its limit, and lines with
 "▅" (U+2585), its own sign for an unknown character. `TrainingLines` brings sentences
@@ -41,7 +41,7 @@ RESERVED = "\u2585"
 _SENTENCE_ENDS = re.compile(r"[.!?…。！？｡।॥۔؟։።၊။។༎]")
 _CLAUSE_ENDS = re.compile(r"[,;:，、；：،؛·–—)\]}」』]")
 
-_EVERYTHING = 0
+_LOG_EVERYTHING = 0
 _MESSAGE = re.compile(r"^[A-Z]\d+ [\d:.]+ +\d+ [\w.]+:\d+\] (.*)")
 
 # The cost of training was measured with SentencePiece 0.2.3 on two cores;
@@ -51,11 +51,11 @@ _MESSAGE = re.compile(r"^[A-Z]\d+ [\d:.]+ +\d+ [\w.]+:\d+\] (.*)")
 # text.
 _BYTES_BEFORE_TEXT = 20 << 20
 # Bytes of memory per byte of text: sentences and their normalised form.
-_HELD = 2.9
+_TEXT_FACTOR = 2.9
 # Bytes of memory per byte of the part whose substrings are counted: suffix array,
 # common prefixes, candidates. In a part, spaces are "\u2581", which has three bytes.
-_COUNTED = 13.2
-_WITH_SPACES = 1.2
+_PART_FACTOR = 13.2
+_SPACE_FACTOR = 1.2
 _LARGEST_PART = 512 << 20
 # Seconds on two cores per megabyte of text: reading and counting, and each EM round.
 _SECONDS, _SECONDS_PER_ROUND = 0.16, 0.025
@@ -67,7 +67,7 @@ SHRINKING = 0.75
 ROUNDS_PER_SHRINKING = 2
 _SURPLUS = 1.1
 # Above this share of the free memory, other processes may need some of it.
-_COMFORTABLE = 0.8
+_COMFORTABLE_SHARE = 0.8
 
 
 class TrainingLines:
@@ -77,7 +77,7 @@ class TrainingLines:
     space. Long lines are cut at the end of a sentence, a word or a clause, else between
     two characters, but not within what a reader sees as one character.
 
-    Complete after the pass:
+    The counts are complete after the pass:
       lines, characters, bytes: of the yielded lines.
       cut: sentences that were cut. reserved: sentences that contained "▅".
     """
@@ -126,11 +126,11 @@ def _place_to_cut(text: str, max_line: int) -> int:
     return max_line
 
 
-def _last_end(pattern: re.Pattern, text: str, first: int, last: int) -> int:
-    """The end of the last match in text[first:last]; -1 if there is none."""
-    # The search includes one more character; a match must not end after `last`.
-    ends = [match.end() for match in pattern.finditer(text, first, last + 1)]
-    return max((end for end in ends if end <= last), default=-1)
+def _last_end(pattern: re.Pattern, text: str, start: int, stop: int) -> int:
+    """The end of the last match in text[start:stop]; -1 if there is none."""
+    # The search includes one more character; a match must not end after `stop`.
+    ends = [match.end() for match in pattern.finditer(text, start, stop + 1)]
+    return max((end for end in ends if end <= stop), default=-1)
 
 
 def train_vocabulary(
@@ -169,7 +169,7 @@ def _options(config: VocabularyConfig) -> dict[str, Any]:
         "shrinking_factor": SHRINKING,
         "num_sub_iterations": ROUNDS_PER_SHRINKING,
         "max_sentence_length": MAX_LINE_BYTES,
-        "minloglevel": _EVERYTHING,
+        "minloglevel": _LOG_EVERYTHING,
     }
 
 
@@ -184,16 +184,16 @@ def _run_worker(
         stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
-    last = ""
+    last_message = ""
 
     def rounds():
         # The worker's log has a message for each round of the EM algorithm.
-        nonlocal last
+        nonlocal last_message
         for line in process.stderr:
             if match := _MESSAGE.match(line.decode("utf-8", errors="replace")):
-                last = match[1].rstrip()
-                if last.startswith("EM sub_iter"):
-                    yield last
+                last_message = match[1].rstrip()
+                if last_message.startswith("EM sub_iter"):
+                    yield last_message
 
     try:
         _feed(process.stdin, _options(config), lines)
@@ -208,7 +208,7 @@ def _run_worker(
         with contextlib.suppress(BrokenPipeError), process:
             pass
     if code or not header:
-        raise UserError(f"{path}: {_ending(code, last)}")
+        raise UserError(f"{path}: {_ending(code, last_message)}")
     return json.loads(header), model
 
 
@@ -222,13 +222,13 @@ def _feed(stream: IO[bytes], options: dict[str, Any], lines: Iterable[bytes]) ->
         stream.flush()
 
 
-def _ending(code: int, last: str) -> str:
+def _ending(code: int, last_message: str) -> str:
     if code == -signal.SIGKILL:
         return (
-            f'the trainer was killed, most likely for lack of memory, after "{last}"; '
-            "lower VocabularyConfig.max_sentences or max_bytes"
+            "the trainer was killed, most likely for lack of memory, after "
+            f'"{last_message}"; lower VocabularyConfig.max_sentences or max_bytes'
         )
-    return f'SentencePiece ended with code {code} after "{last}"'
+    return f'SentencePiece ended with code {code} after "{last_message}"'
 
 
 def _training_error(message: str, config: VocabularyConfig) -> str:
@@ -263,34 +263,34 @@ def training_seconds(text_bytes: float, vocab_size: int) -> float:
 
 def training_memory(text_bytes: float) -> float:
     """The bytes of memory that training on `text_bytes` of UTF-8 takes."""
-    part = min(_WITH_SPACES * text_bytes, _LARGEST_PART)
-    return _BYTES_BEFORE_TEXT + _HELD * text_bytes + _COUNTED * part
+    part = min(_SPACE_FACTOR * text_bytes, _LARGEST_PART)
+    return _BYTES_BEFORE_TEXT + _TEXT_FACTOR * text_bytes + _PART_FACTOR * part
 
 
 def fitting_text(memory: float) -> float:
     """The bytes of UTF-8 whose training needs so much memory; at least 0."""
-    left = max(0.0, memory - _BYTES_BEFORE_TEXT)
-    one_part = left / (_HELD + _COUNTED * _WITH_SPACES)
-    many_parts = (left - _COUNTED * _LARGEST_PART) / _HELD
+    text_memory = max(0.0, memory - _BYTES_BEFORE_TEXT)
+    one_part = text_memory / (_TEXT_FACTOR + _PART_FACTOR * _SPACE_FACTOR)
+    many_parts = (text_memory - _PART_FACTOR * _LARGEST_PART) / _TEXT_FACTOR
     return max(one_part, many_parts)
 
 
 def check_memory(
-    text_bytes: float, sentences: int, available: int | None
+    text_bytes: float, sentences: int, free_memory: int | None
 ) -> str | None:
     """A warning if memory for a sample is short; None if it is not, or is unknown."""
-    needed = training_memory(text_bytes)
-    if available is None or needed <= _COMFORTABLE * available:
+    needed_memory = training_memory(text_bytes)
+    if free_memory is None or needed_memory <= _COMFORTABLE_SHARE * free_memory:
         return None
-    fitting = math.floor(
-        sentences * fitting_text(_COMFORTABLE * available) / text_bytes
+    count = math.floor(
+        sentences * fitting_text(_COMFORTABLE_SHARE * free_memory) / text_bytes
     )
     numbers = (
-        f"training on {sentences:,} sentences takes some {readable_bytes(needed, 1)} "
-        f"of memory, {readable_bytes(available, 1)} are free; {fitting:,} sentences "
-        "would fit"
+        f"training on {sentences:,} sentences takes some "
+        f"{readable_bytes(needed_memory, 1)} of memory, "
+        f"{readable_bytes(free_memory, 1)} are free; {count:,} sentences would fit"
     )
-    if needed <= available:
+    if needed_memory <= free_memory:
         return f"{numbers} comfortably"
     raise UserError(
         f"VocabularyConfig.max_sentences: {numbers}: lower it, or max_bytes, or use a "

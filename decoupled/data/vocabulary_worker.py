@@ -18,7 +18,7 @@ from typing import BinaryIO
 
 import sentencepiece
 
-_ABANDONED = 3
+_ABANDONED_CODE = 3
 
 
 def main() -> None:
@@ -49,7 +49,7 @@ def _lines(source: BinaryIO) -> Iterator[bytes]:
             return
         yield line[:-1]
     # The parent was killed: half of the text must not become a vocabulary.
-    os._exit(_ABANDONED)
+    os._exit(_ABANDONED_CODE)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ are then cut by `FastWordpieceTokenizer`. Ids and offsets are those of transform
 ready-made tokenizers of tensorflow_text have other ids: other characters are white
 space or punctuation for them, and lower-casing goes further.
 
-`bert_characters.npz` was made by `tests/interop/bert_characters.py` with the library
+`tests/interop/bert_characters.py` made `bert_characters.npz` with the library
 tokenizers. A code stands for what a character becomes: 0 itself, 1 itself as a separate
 word, 2 nothing, 3 white space; any other code is in the last three arrays.
 
@@ -15,8 +15,8 @@ word, 2 nothing, 3 white space; any other code is in the last three arrays.
     lengths: uint8 [codes], number of characters that replace one
     points, kinds: uint32, uint8 [sum of lengths], these characters and their kinds
 
-Combining marks are not sorted, which decomposition does to several after one letter.
-No real text was found where that changes ids.
+Several combining marks after one letter are not sorted, as decomposition would do. No
+real text was found where that changes ids.
 """
 
 import functools
@@ -40,8 +40,8 @@ _UNKNOWN_WORD = "\U0010ffff"
 # TensorFlow 2.15 writes noncharacters as U+FFFD, of which a vocabulary may have pieces.
 # Like them, this one is in no vocabulary: BERT drops it from all text.
 _NONCHARACTER = 0xE000
-# Words are measured in characters before they are cut.
-_ENDLESS = 1 << 20
+# No limit in bytes, because words are measured in characters before they are cut.
+_NO_LIMIT = 1 << 20
 
 
 class Characters(NamedTuple):
@@ -58,13 +58,13 @@ class Characters(NamedTuple):
 @functools.cache
 def characters(lower: bool, strip_accents: bool, chinese: bool) -> Characters:
     """The part of the table that belongs to a setting."""
-    stored = files.read_arrays(_TABLE)
-    index = stored["index"][4 * lower + 2 * strip_accents + chinese]
-    used, page_of = np.unique(index, return_inverse=True)
-    lengths = stored["lengths"].astype(np.int32)
+    table = files.read_arrays(_TABLE)
+    index = table["index"][4 * lower + 2 * strip_accents + chinese]
+    page_numbers, page_of = np.unique(index, return_inverse=True)
+    lengths = table["lengths"].astype(np.int32)
     arrays = (
-        page_of.reshape(-1), stored["pages"][used].reshape(-1), lengths,
-        np.cumsum(lengths) - lengths, stored["points"], stored["kinds"],
+        page_of.reshape(-1), table["pages"][page_numbers].reshape(-1), lengths,
+        np.cumsum(lengths) - lengths, table["points"], table["kinds"],
     )  # fmt: skip
     return Characters(*(array.astype(np.int32) for array in arrays))
 
@@ -104,7 +104,7 @@ class WordPieceTokenizer(tf.Module):
         self._longest_word = rules.longest_word
         self._cut = import_tensorflow_text().FastWordpieceTokenizer(
             list(pieces),
-            max_bytes_per_word=_ENDLESS,
+            max_bytes_per_word=_NO_LIMIT,
             token_out_type=tf.int32,
             unknown_token=unknown,
             no_pretokenization=True,
@@ -115,9 +115,9 @@ class WordPieceTokenizer(tf.Module):
 
     def pieces(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, ...]:
         """Ids, and where their characters begin and end."""
-        decoded = tf.strings.unicode_decode(texts, "UTF-8")
-        place = tf.ragged.range(decoded.row_lengths()).flat_values
-        points, row, source, begins = self._words(decoded)
+        code_points = tf.strings.unicode_decode(texts, "UTF-8")
+        place = tf.ragged.range(code_points.row_lengths()).flat_values
+        points, row, source, begins = self._words(code_points)
         word_at = tf.cast(tf.where(begins)[:, 0], tf.int32)
         splits = tf.concat([word_at, [tf.size(points)]], 0)
         words = tf.strings.unicode_encode(
@@ -152,10 +152,11 @@ class WordPieceTokenizer(tf.Module):
             )
         )
 
-    def _words(self, decoded):
+    def _words(self, code_points):
         """The characters of all words, int32 [characters] each: code points, rows,
         the characters that they come from; and whether one begins a word."""
-        flat, rows = decoded.flat_values, tf.cast(decoded.value_rowids(), tf.int32)
+        flat = code_points.flat_values
+        rows = tf.cast(code_points.value_rowids(), tf.int32)
         page = tf.gather(self._page_of, flat // _PAGE)
         code = tf.gather(self._codes, page * _PAGE + flat % _PAGE)
         is_other = code >= _FIRST_CODE
@@ -168,24 +169,24 @@ class WordPieceTokenizer(tf.Module):
         is_other = code >= _FIRST_CODE
         place = tf.gather(self._starts, code) + tf.range(tf.size(source)) - begin
         place = tf.where(is_other, place, 0)
-        itself = tf.constant([_INSIDE, _ALONE, _SPACE, _SPACE])
+        own_kinds = tf.constant([_INSIDE, _ALONE, _SPACE, _SPACE])
         kind = tf.where(
             is_other,
             tf.gather(self._kinds, place),
-            tf.gather(itself, tf.minimum(code, _FIRST_CODE - 1)),
+            tf.gather(own_kinds, tf.minimum(code, _FIRST_CODE - 1)),
         )
         point = tf.where(is_other, tf.gather(self._points, place), point)
         in_block = (point >= 0xFDD0) & (point <= 0xFDEF)
         is_noncharacter = in_block | (tf.bitwise.bitwise_and(point, 0xFFFE) == 0xFFFE)
         point = tf.where(is_noncharacter, _NONCHARACTER, point)
-        before = tf.concat([[_SPACE], kind[:-1]], 0)
-        begins = (kind == _ALONE) | (before != _INSIDE)
+        previous_kind = tf.concat([[_SPACE], kind[:-1]], 0)
+        begins = (kind == _ALONE) | (previous_kind != _INSIDE)
         begins |= row != tf.concat([[-1], row[:-1]], 0)
-        kept = kind != _SPACE
-        return tuple(tf.boolean_mask(x, kept) for x in (point, row, source, begins))
+        is_kept = kind != _SPACE
+        return tuple(tf.boolean_mask(x, is_kept) for x in (point, row, source, begins))
 
 
 def _byte_lengths(points: tf.Tensor) -> tf.Tensor:
-    """In UTF-8."""
+    """The bytes of each character in UTF-8."""
     limits = (0x7F, 0x7FF, 0xFFFF)
     return 1 + tf.add_n([tf.cast(points > limit, tf.int32) for limit in limits])

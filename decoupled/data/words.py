@@ -8,7 +8,7 @@ character never begin a word.
 
 A piece that consists of several words, such as ")." or "▁(the", is not divided.
 
-Of WordPieces, all without "##" begin a word, also [UNK], which stands for a whole word.
+All WordPieces without "##" begin a word, also [UNK], which stands for a whole word.
 """
 
 import re
@@ -45,22 +45,22 @@ class WordTables(NamedTuple):
 def word_tables(vocabulary: Vocabulary) -> WordTables:
     """The tables of a vocabulary; a special piece is a separate word."""
     names = [vocabulary.id_to_piece(number) for number in range(vocabulary.size)]
-    special = list(vocabulary.special_ids)
+    special_ids = list(vocabulary.special_ids)
     if vocabulary.kind == WORDPIECE:
         begins = np.array([not name.startswith("##") for name in names])
-        closes = np.isin(np.arange(vocabulary.size), special)
+        closes = np.isin(np.arange(vocabulary.size), special_ids)
         return WordTables(begins, closes, np.zeros(vocabulary.size, bool))
     begins = np.array([name[0] == MARK or _is_separate(name[0]) for name in names])
     closes = np.array([_is_separate(name[-1]) for name in names])
     joins = np.array([unicodedata.category(name[0])[0] == "M" for name in names])
-    # The names of these begin and end with symbols.
-    unknown = [vocabulary.unk_id, *vocabulary.byte_ids]
-    for table, of_special, of_unknown in (
+    # The names of these pieces begin and end with symbols.
+    unknown_ids = [vocabulary.unk_id, *vocabulary.byte_ids]
+    for table, special_value, unknown_value in (
         (begins, True, False),
         (closes, True, False),
         (joins, False, True),
     ):
-        table[special], table[unknown] = of_special, of_unknown
+        table[special_ids], table[unknown_ids] = special_value, unknown_value
     return WordTables(begins, closes, joins)
 
 
