@@ -89,7 +89,8 @@ def _receive(hosts, record, say):
             try:
                 connection = stack.enter_context(server.accept()[0])
                 connection.settimeout(_SAY_AFTER)
-                newcomer = files.parse_json(_line(connection))
+                message = files.parse_json(_line(connection))
+                newcomer = {key: message[key] for key in record}
                 refusal = _refusal(arrivals, newcomer, hosts)
             except (OSError, ValueError, KeyError, TypeError):
                 # Nobody has connected, or it was no process of this run.

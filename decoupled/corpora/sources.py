@@ -52,7 +52,6 @@ _WIKI_EXTRACTOR = (
 )
 # As many lines with equally many tabs are a table, as many JSON arrays JSON.
 _TABLE_LINES = 3
-_CSV_NAME = re.compile(r"\.csv(\.(gz|bz2|xz|zst))?$")
 # What a file is and what to do, how its first lines begin, how many of them have to.
 _FORMATS = (
     (_WIKI_EXTRACTOR, re.compile(_EXTRACTOR_LINE.pattern.encode()), 1),
@@ -354,7 +353,7 @@ def _plain_text_documents(path: str) -> Iterator[list[str]]:
 
 def _check_format(path: str) -> None:
     """Raises a UserError if the name or the first lines are of another format."""
-    if _CSV_NAME.search(path):
+    if _PACKED_ENDING.sub("", path.lower()).endswith(".csv"):
         raise UserError(
             f"{path}: CSV, no plain text; give its texts as JSON lines or a line each"
         )

@@ -84,6 +84,9 @@ def test_who_was_killed_while_it_waited_is_awaited_again():
                     )
                 with socket.create_connection(("127.0.0.1", port)) as stranger:
                     stranger.sendall(b'{"index": "a", "count": 3}\n')
+                # It waits as a process would, but says nothing of itself.
+                other = socket.create_connection(("127.0.0.1", port))
+                other.sendall(b'{"index": 1, "count": 3}\n')
                 break
             except OSError:
                 time.sleep(0.05)
@@ -93,6 +96,7 @@ def test_who_was_killed_while_it_waited_is_awaited_again():
         assert not first.done() and not last.done()
         again = pool.submit(join, hosts._replace(index=1), {}, lambda line: None)
         names = [each.result() for each in (first, again, last)]
+    other.close()
     assert names[0] == names[1] == names[2]
     assert not any("(x)" in name for name in names[0])
 

@@ -375,7 +375,7 @@ def test_text_of_another_format_is_refused(tmp_path, content, message):
         list(read_documents(path))
 
 
-@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz", "a.csv.lzma", "A.CSV"])
 def test_csv_is_no_plain_text(tmp_path, name):
     path = write(tmp_path / name, '1,"One, two.",de\n')
     with pytest.raises(UserError, match="CSV, no plain text"):

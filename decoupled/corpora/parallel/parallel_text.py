@@ -109,7 +109,7 @@ def find(place: str) -> dict[str, InputFile]:
     if not paths_by_language:
         raise UserError(
             f"{_FLAG}{place}: not a folder with files LANGUAGE.tsv or LANGUAGE.tsv.gz "
-            "(.bz2, .xz, .zst, .zip), nor of the form LANGUAGE=GLOB,..."
+            "(.bz2, .xz, .zst), nor of the form LANGUAGE=GLOB,..."
         )
     for language, paths in paths_by_language.items():
         locales.check_language(language, f"{_FLAG}{place}")
