@@ -71,14 +71,14 @@ class Regression(Task):
 
     def __init__(self, name: str, sequence_length: int, dropout: float):
         super().__init__(name, sequence_length, dropout)
-        self._one = labels_dim(1)
+        self._output_dim = labels_dim(1)
 
     @property
     def head(self) -> Head:
         return Head(pooler=True, labels=1)
 
     def extra_dims(self) -> list[mtf.Dimension]:
-        return [self._one]
+        return [self._output_dim]
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         return example_layout(self, dims, "targets")
@@ -89,7 +89,7 @@ class Regression(Task):
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
         cls = encode(build, features, self.first_positions(build, features))[-1]
         outputs = sequence_logits(build, cls, 1, self._dropout)
-        values = mtf.reduce_sum(outputs, reduced_dim=self._one)
+        values = mtf.reduce_sum(outputs, reduced_dim=self._output_dim)
         weights = features["example_weights"]
         losses = mtf.square(values - features["targets"]) * weights
         return Forward(
@@ -123,26 +123,26 @@ class _TextTask(FinetuningTask):
         }
         super().__init__(description, data_dir, settings)
         self._length = max_sequence_length
-        # Files of which it was said that cells have line ends.
-        self._noted: set[str] = set()
+        # Files whose line ends in cells were noted; a file is read several times.
+        self._noted_files: set[str] = set()
 
     def read_file(self, path: str, language: str, split: str) -> list[LabelledTexts]:
         rows = read_texts(path, self.description, split, self.label_reader())
         note = line_ends_note(path, rows)
-        if note and path not in self._noted:
-            self._noted.add(path)
+        if note and path not in self._noted_files:
+            self._noted_files.add(path)
             console.say(note)
         return rows
 
-    def _packed(
+    def _pack(
         self,
         vocabulary: Vocabulary,
         examples: list[LabelledTexts],
         **targets: np.ndarray,
     ) -> Features:
-        packed = pack_texts(vocabulary, [e.texts for e in examples], self._length)
-        number = np.arange(len(examples), dtype=np.int32)
-        return {**packed, **targets, "example_index": number}
+        inputs = pack_texts(vocabulary, [e.texts for e in examples], self._length)
+        indices = np.arange(len(examples), dtype=np.int32)
+        return {**inputs, **targets, "example_index": indices}
 
 
 class LabelAnswer(NamedTuple):
@@ -178,9 +178,7 @@ class ClassificationTask(_TextTask):
     ) -> Features:
         ids = {label: index for index, label in enumerate(self.labels)}
         label_ids = [ids.get(example.label, 0) for example in examples]
-        return self._packed(
-            vocabulary, examples, label_ids=np.array(label_ids, np.int32)
-        )
+        return self._pack(vocabulary, examples, label_ids=np.array(label_ids, np.int32))
 
     def network(self, dropout: float) -> Classification:
         return Classification(self.name, self.labels, self._length, dropout)
@@ -220,7 +218,7 @@ class ClassificationTask(_TextTask):
         if self.description.form == XTREME:
             lines = (f"{answer.label}\n" for answer in answers)
         else:
-            lines = (row_text([label, f"{share:.6f}"]) for label, share in answers)
+            lines = (row_text([a.label, f"{a.probability:.6f}"]) for a in answers)
         files.write_text(path, "".join(lines))
 
 
@@ -244,7 +242,7 @@ class RegressionTask(_TextTask):
         self, vocabulary: Vocabulary, examples: list[LabelledTexts]
     ) -> Features:
         targets = [float(example.label or 0.0) for example in examples]
-        return self._packed(vocabulary, examples, targets=np.array(targets, np.float32))
+        return self._pack(vocabulary, examples, targets=np.array(targets, np.float32))
 
     def network(self, dropout: float) -> Regression:
         return Regression(self.name, self._length, dropout)
@@ -289,11 +287,11 @@ def pack_texts(
     mask = np.zeros(shape, np.int32)
     types = np.zeros(shape, np.int32)
     for row, segments in enumerate(_segments(vocabulary, texts)):
-        ends = [1] if len(segments) == 1 else [vocabulary.pairs.separators, 1]
-        segments = truncate(segments, sequence_length - 1 - sum(ends))
+        counts = [1] if len(segments) == 1 else [vocabulary.pairs.separators, 1]
+        segments = truncate(segments, sequence_length - 1 - sum(counts))
         position = 1
         ids[row, 0] = vocabulary.cls_id
-        for number, (segment, count) in enumerate(zip(segments, ends, strict=True)):
+        for number, (segment, count) in enumerate(zip(segments, counts, strict=True)):
             end = position + len(segment) + count
             ids[row, position:end] = [*segment, *[vocabulary.sep_id] * count]
             types[row, position:end] = number * vocabulary.pairs.second_type
@@ -305,9 +303,9 @@ def pack_texts(
 def _segments(
     vocabulary: Vocabulary, texts: list[tuple[str, ...]]
 ) -> Iterator[list[list[int]]]:
-    encoded = iter(vocabulary.encode_batch([t for pair in texts for t in pair]))
+    segments = iter(vocabulary.encode_batch([t for pair in texts for t in pair]))
     for pair in texts:
-        yield [next(encoded) for _ in pair]
+        yield [next(segments) for _ in pair]
 
 
 def truncate(segments: list[list[int]], budget: int) -> list[list[int]]:
@@ -318,11 +316,11 @@ def truncate(segments: list[list[int]], budget: int) -> list[list[int]]:
         return segments
     if len(lengths) == 1:
         return [segments[0][:budget]]
-    longer = int(lengths[1] >= lengths[0])
+    longer_index = int(lengths[1] >= lengths[0])
     # The longer one is cut to the length of the shorter one, then both equally.
-    first = min(excess, abs(lengths[0] - lengths[1]))
-    lengths[longer] -= first
-    rest = excess - first
-    lengths[1] -= (rest + 1) // 2
-    lengths[0] -= rest // 2
+    difference = min(excess, abs(lengths[0] - lengths[1]))
+    lengths[longer_index] -= difference
+    excess -= difference
+    lengths[1] -= (excess + 1) // 2
+    lengths[0] -= excess // 2
     return [s[:n] for s, n in zip(segments, lengths, strict=True)]

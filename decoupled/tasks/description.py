@@ -1,7 +1,7 @@
 """What a task is: its files, the columns in them, its labels and its metrics.
 
 `TASKS` of `decoupled.tasks.presets` has the descriptions of XTREME's tasks and of
-others. `described` makes one of a user's `OwnTaskConfig`.
+others. `describe_task` makes one of a user's `OwnTaskConfig`.
 """
 
 import dataclasses
@@ -81,31 +81,32 @@ class TaskDescription:
                     if files.exists(path):
                         paths.setdefault(language, path)
                 continue
-            # Of a pattern without a language.
-            first = None if _LANGUAGE in pattern else self.training_languages[0]
-            for language, path in self._matches(data_dir, pattern.split("/"), first):
+            # A pattern without a language is of the first training language.
+            source = None if _LANGUAGE in pattern else self.training_languages[0]
+            for language, path in self._matches(data_dir, pattern.split("/"), source):
                 if path.endswith(INDEX):
                     path = path.removesuffix(INDEX)
                     if not files.exists(path):
                         continue
                 paths.setdefault(language, path)
-        xtreme = official.TASKS[self.name].languages if self.form == XTREME else ()
-        order = dict.fromkeys([*self.training_languages, *xtreme, *sorted(paths)])
+        languages = [*self.training_languages]
+        languages += official.TASKS[self.name].languages if self.form == XTREME else ()
+        order = dict.fromkeys([*languages, *sorted(paths)])
         return {language: paths[language] for language in order if language in paths}
 
-    def missing(self, data_dir: str, split: str, language: str) -> UserError:
+    def missing_file(self, data_dir: str, split: str, language: str) -> UserError:
         """The error about a missing file."""
-        first, *_ = self.training_languages
+        source, *_ = self.training_languages
         names = [
             pattern.replace(_LANGUAGE, language)
             for pattern in self.files[split]
             if _ANY not in pattern
             and _NAME not in pattern
-            and (_LANGUAGE in pattern or language == first)
+            and (_LANGUAGE in pattern or language == source)
         ]
         if not names:
             return UserError(
-                f"{data_dir}: {self.name} has its {split} file in {first!r} only, not "
+                f"{data_dir}: {self.name} has its {split} file in {source!r} only, not "
                 f"in {language!r}"
             )
         return UserError(
@@ -121,19 +122,19 @@ class TaskDescription:
         if language is not None:
             part = part.replace(_LANGUAGE, language)
         if _LANGUAGE in part or _ANY in part:
-            before, *others = (re.escape(p) for p in part.split(_LANGUAGE))
-            regular = before + "".join(
-                f"{'(?P=language)' if number else '(?P<language>.+)'}{other}"
-                for number, other in enumerate(others)
+            prefix, *suffixes = (re.escape(p) for p in part.split(_LANGUAGE))
+            expression = prefix + "".join(
+                f"{'(?P=language)' if number else '(?P<language>.+)'}{suffix}"
+                for number, suffix in enumerate(suffixes)
             )
+            expression = expression.replace(re.escape(_ANY), ".*")
             names = gfile.listdir(folder) if gfile.isdir(folder) else []
             # Folders of gs:// end in a slash.
             names = sorted(name.rstrip("/") for name in names)
-            matches = (
-                re.fullmatch(regular.replace(re.escape(_ANY), ".*"), n) for n in names
-            )
-            listed = [(m.groupdict().get("language"), m[0]) for m in matches if m]
-            entries = [(name or language, entry) for name, entry in listed]
+            matches = (re.fullmatch(expression, name) for name in names)
+            entries = [
+                (m.groupdict().get("language", language), m[0]) for m in matches if m
+            ]
             entries = [entry for entry in entries if self._is_language(entry[0])]
         elif rest or files.exists(os.path.join(folder, part)):
             entries = [(language, part)]
@@ -150,11 +151,11 @@ class TaskDescription:
         if name is None or name in self.training_languages or is_language(name):
             return True
         # The languages of a corpus have codes that its user chooses, as has sr@latin.
-        is_chosen = self.form == CORPUS or (self.form == COLUMNS and "@" in name)
-        return is_chosen and re.fullmatch(CODE, name) is not None
+        is_code = self.form == CORPUS or (self.form == COLUMNS and "@" in name)
+        return is_code and re.fullmatch(CODE, name) is not None
 
 
-def described(config: OwnTaskConfig) -> TaskDescription:
+def describe_task(config: OwnTaskConfig) -> TaskDescription:
     """The description of a user's task."""
     metrics, score = _METRICS[config.kind]
     if config.metric == "entity_f1":
@@ -182,17 +183,17 @@ def _classes(language, labels, answers):
 
 
 def _tags(language, labels, answers):
-    flat, predicted = (
-        [tag for tags in side for tag in tags] for side in (labels, answers)
+    flat_labels, flat_answers = (
+        [tag for tags in sentences for tag in tags] for sentences in (labels, answers)
     )
-    return accuracy(flat, predicted)
+    return accuracy(flat_labels, flat_answers)
 
 
 def _entities(language, labels, answers):
     scores = entity_scores(labels, answers)
     names = {"entity_f1": "f1", "precision": "precision", "recall": "recall"}
     return {
-        **{name: scores[other] for name, other in names.items()},
+        **{metric: scores[name] for metric, name in names.items()},
         **_tags(language, labels, answers),
     }
 

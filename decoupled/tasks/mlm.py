@@ -48,8 +48,8 @@ class MaskedLM(Task):
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         names = ("masked_lm_positions", "masked_lm_ids", "masked_lm_weights")
-        masked = {name: [dims.batch, self._predictions] for name in names}
-        return {**self.encoder_dims(dims), **masked, "loss_scale": [dims.batch]}
+        layout = {name: [dims.batch, self._predictions] for name in names}
+        return {**self.encoder_dims(dims), **layout, "loss_scale": [dims.batch]}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Adds 1 / (sum of the weights of all masked positions of the batch), and
@@ -68,9 +68,9 @@ class MaskedLM(Task):
         return with_token_weights(features, name, features[name])
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        encoded = encode(build, features, features["masked_lm_positions"])
+        layers = encode(build, features, features["masked_lm_positions"])
         losses, correct = OutputEmbedding(build).cross_entropy(
-            encoded[-1], features["masked_lm_ids"]
+            layers[-1], features["masked_lm_ids"]
         )
         batch, weights = [build.dims.batch], features["masked_lm_weights"]
         per_sequence = {

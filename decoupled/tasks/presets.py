@@ -22,7 +22,7 @@ from decoupled.tasks.description import (
     SPLITS,
     XTREME,
     TaskDescription,
-    described,
+    describe_task,
 )
 from decoupled.xtreme import official
 from decoupled.xtreme.files import PARTS_OF_SPEECH, SPELLINGS
@@ -69,8 +69,8 @@ def _pairs(name, labels, origin, **fields):
 
 
 def _words(name, labels, metrics, origin):
-    """A word a line, tab, its tag. XTREME's preprocessing writes sentences that it has
-    divided to {language}/; they are read if the file in one piece is missing."""
+    """Lines of a word, a tab and its tag. XTREME's preprocessing writes the sentences
+    that it has divided to {language}/; they are read if the whole file is missing."""
     return _xtreme(
         name,
         TAGGING,
@@ -141,7 +141,7 @@ TASKS = {
         label="label",
     ),
     # Topics of parallel sentences (Adelani et al. 2024; github.com/dadelani/sib-200).
-    "sib200": described(
+    "sib200": describe_task(
         OwnTaskConfig(
             name="sib200",
             kind=CLASSIFICATION,
@@ -159,14 +159,14 @@ def make_task(
     data_dir: str,
     finetuning: FinetuningConfig,
     question_answering: QuestionAnsweringConfig | None,
-    described: OwnTaskConfig | None = None,
+    own_task: OwnTaskConfig | None = None,
 ) -> "FinetuningTask":
-    """The task of a name: one of `TASKS`, or OWN, which is described."""
-    if described is not None and name != OWN:
+    """The task of a name: one of `TASKS`, or OWN, which `own_task` describes."""
+    if own_task is not None and name != OWN:
         raise UserError(
             f"OwnTaskConfig: is for --task={OWN}, and has no part in {name}"
         )
-    description = _own(described) if name == OWN else TASKS[name]
+    description = _own_description(own_task) if name == OWN else TASKS[name]
     kind = description.kind
     if finetuning.class_weights != "none" and kind != CLASSIFICATION:
         raise UserError(
@@ -184,26 +184,26 @@ def task_of(
     question_answering: QuestionAnsweringConfig | None = None,
 ) -> "FinetuningTask":
     """The task of a description. Its module is imported here, with TensorFlow."""
-    place = (description, data_dir, max_sequence_length)
+    arguments = (description, data_dir, max_sequence_length)
     if description.kind == CLASSIFICATION:
         from decoupled.tasks.classification import ClassificationTask
 
-        return ClassificationTask(*place)
+        return ClassificationTask(*arguments)
     if description.kind == REGRESSION:
         from decoupled.tasks.classification import RegressionTask
 
-        return RegressionTask(*place)
+        return RegressionTask(*arguments)
     if description.kind == TAGGING:
         from decoupled.tasks.tagging import TaggingTask
 
-        return TaggingTask(*place)
+        return TaggingTask(*arguments)
     from decoupled.tasks.qa import QuestionAnsweringTask
 
     config = question_answering or QuestionAnsweringConfig()
-    return QuestionAnsweringTask(*place, config)
+    return QuestionAnsweringTask(*arguments, config)
 
 
-def _own(config):
+def _own_description(config):
     if config is None:
         raise UserError(
             "--task=own: needs a description; give --gin_file=tasks/own_texts.gin, or "
@@ -213,4 +213,4 @@ def _own(config):
         raise UserError(
             f"OwnTaskConfig.name: {config.name!r} is another task; use another name"
         )
-    return described(config)
+    return describe_task(config)

@@ -89,8 +89,8 @@ class ExtractiveQA(Task):
         return with_weights(features, starts)
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        encoded = encode(build, features)
-        logits = span_logits(build, encoded[-1], self._dropout)
+        layers = encode(build, features)
+        logits = span_logits(build, layers[-1], self._dropout)
         losses, correct = self._losses_of_tokens(build, features, logits)
         weights = features["example_weights"]
         losses = mtf.reduce_mean(losses, output_shape=weights.shape) * weights
@@ -165,7 +165,7 @@ class QuestionAnsweringTask(FinetuningTask):
         super().__init__(description, data_dir, settings)
         self._length, self._config = max_sequence_length, config
         # Files whose repairs were reported; a file is read several times.
-        self._noted: set[str] = set()
+        self._noted_files: set[str] = set()
 
     def check_vocabulary(self, vocabulary: Vocabulary) -> None:
         check_room(self._length, self._config, vocabulary.pairs.special)
@@ -173,30 +173,30 @@ class QuestionAnsweringTask(FinetuningTask):
     def read_file(self, path: str, language: str, split: str) -> list[Question]:
         """The questions; for training, only those whose context contains the answer."""
         file = LanguageFile(path, self.name, language)
-        read = read_questions(file, ids_may_repeat=split == "train")
-        questions = [question for question in read.questions if question.trained_answer]
-        if not questions and split != "test":
+        content = read_questions(file, ids_may_repeat=split == "train")
+        examples = [q for q in content.questions if q.trained_answer]
+        if not examples and split != "test":
             raise file.error("no question has an answer, which only tests may lack")
-        unanswered = [q.identifier for q in read.questions if not q.answers]
-        is_partly_answered = 0 < len(unanswered) < len(read.questions)
-        if split == "dev" and unanswered or split == "test" and is_partly_answered:
+        unanswered_ids = [q.identifier for q in content.questions if not q.answers]
+        is_partly_answered = 0 < len(unanswered_ids) < len(content.questions)
+        if split == "dev" and unanswered_ids or split == "test" and is_partly_answered:
             raise file.error(
-                f"question {quoted(unanswered[0])} has no answer; only tests may lack "
-                "answers, and then all of them"
+                f"question {quoted(unanswered_ids[0])} has no answer; only tests may "
+                "lack answers, and then all of them"
             )
-        notes = [read.repairs()] if read.repairs() else []
+        notes = [content.repairs()] if content.repairs() else []
         if split == "train":
-            without = len(read.questions) - len(unanswered) - len(questions)
-            for count, what in (
-                (len(unanswered), "have no answer"),
-                (without, "have no answer in the context"),
+            lost_count = len(content.questions) - len(unanswered_ids) - len(examples)
+            for count, reason in (
+                (len(unanswered_ids), "have no answer"),
+                (lost_count, "have no answer in the context"),
             ):
                 if count:
-                    notes.append(f"{count:,} questions {what} and are left out")
-        if notes and path not in self._noted:
-            self._noted.add(path)
+                    notes.append(f"{count:,} questions {reason} and are left out")
+        if notes and path not in self._noted_files:
+            self._noted_files.add(path)
             console.say(f"{path}: {'; '.join(notes)}")
-        return questions if split == "train" else read.questions
+        return examples if split == "train" else content.questions
 
     def answer_settings(self) -> dict[str, Any]:
         return {
@@ -210,8 +210,8 @@ class QuestionAnsweringTask(FinetuningTask):
         """The limit for a max_answer_length of "auto", from the longest answer."""
         if self._config.max_answer_length != AUTO:
             return None
-        longest = max(len(a.text.strip()) for q in self.training for a in q.answers)
-        return int(_LONGER_THAN_IN_TRAINING * longest)
+        lengths = [len(a.text.strip()) for q in self.training for a in q.answers]
+        return int(_LONGER_THAN_IN_TRAINING * max(lengths))
 
     @property
     def answer_limit(self) -> str:
@@ -230,15 +230,15 @@ class QuestionAnsweringTask(FinetuningTask):
         texts = [[a.text.strip() for a in q.answers] for q in examples if q.answers]
         if not texts:
             return None
-        flat = [text for answers in texts for text in answers]
+        all_texts = [text for answers in texts for text in answers]
         if self._max_characters is not None:
-            limit, lengths = self._max_characters, map(len, flat)
+            limit, lengths = self._max_characters, map(len, all_texts)
         else:
             limit = self._config.max_answer_length
-            lengths = map(len, vocabulary.encode_batch(flat))
+            lengths = map(len, vocabulary.encode_batch(all_texts))
         lengths = iter(lengths)
-        shortest = [min(next(lengths) for _ in answers) for answers in texts]
-        return sum(length > limit for length in shortest) / len(texts)
+        shortest_lengths = [min(next(lengths) for _ in answers) for answers in texts]
+        return sum(length > limit for length in shortest_lengths) / len(texts)
 
     def features(self, vocabulary: Vocabulary, examples: list[Question]) -> Features:
         return question_features(vocabulary, examples, self._length, self._config)
@@ -261,8 +261,8 @@ class QuestionAnsweringTask(FinetuningTask):
         if not all(question.answers for question in examples):
             return None
         questions = [(q.identifier, [a.text for a in q.answers]) for q in examples]
-        by_identifier = _by_identifier(examples, answers)
-        return self.description.score(language, questions, by_identifier)
+        predictions = _by_identifier(examples, answers)
+        return self.description.score(language, questions, predictions)
 
     def trivial_answers(self, examples: list[Question]) -> list[str]:
         """The words that are surrounded by most of the question's words."""
@@ -278,16 +278,16 @@ class QuestionAnsweringTask(FinetuningTask):
         paths = super()._find_files(split)
         if split != "dev":
             return paths
-        tests = super()._find_files("test")
+        test_paths = super()._find_files("test")
         return {
             language: path
             for language, path in paths.items()
-            if tests.get(language) != path or self._has_answers(path, language)
+            if test_paths.get(language) != path or self._has_answers(path, language)
         }
 
     def _has_answers(self, path, language):
-        read = read_questions(LanguageFile(path, self.name, language))
-        return any(question.answers for question in read.questions)
+        content = read_questions(LanguageFile(path, self.name, language))
+        return any(question.answers for question in content.questions)
 
 
 def _by_identifier(examples: list[Question], answers: list[str]) -> dict[str, str]:
@@ -317,13 +317,14 @@ def sliding_window_answer(question: Question, length: int) -> str:
     if not words:
         return ""
     length = min(length, len(words))
-    in_question = {word.lower() for word in _WORD.findall(question.text)}
-    shared = np.array([word.group().lower() in in_question for word in words])
-    before = np.concatenate([[0], np.cumsum(shared)])
-    first = np.arange(len(words) - length + 1)
-    begin = np.maximum(first - _AROUND, 0)
-    end = np.minimum(first + length + _AROUND, len(words))
-    repeats_question = before[first + length] - before[first] > 0
-    score = np.where(repeats_question, -1, before[end] - before[begin])
-    best = int(score.argmax())
-    return question.context[words[best].start() : words[best + length - 1].end()]
+    question_words = {word.lower() for word in _WORD.findall(question.text)}
+    is_shared = np.array([word.group().lower() in question_words for word in words])
+    # How many of the first i words are words of the question, for every i.
+    counts = np.concatenate([[0], np.cumsum(is_shared)])
+    firsts = np.arange(len(words) - length + 1)
+    begins = np.maximum(firsts - _AROUND, 0)
+    ends = np.minimum(firsts + length + _AROUND, len(words))
+    repeats_question = counts[firsts + length] - counts[firsts] > 0
+    scores = np.where(repeats_question, -1, counts[ends] - counts[begins])
+    first = int(scores.argmax())
+    return question.context[words[first].start() : words[first + length - 1].end()]

@@ -15,7 +15,7 @@ _CLOSING_SIGNS = string.whitespace + ".,;:!?。，、；：！？،؛؟।॥۔�
 _PARTNERS = dict(zip("([{（［｛「『《〈【", ")]}）］｝」』》〉】", strict=True))
 _OPENING = {closing: opening for opening, closing in _PARTNERS.items()}
 # The features of windows that determine where a span may be.
-_PLACES = ("character_starts", "character_ends", "max_context")
+_SPAN_FEATURES = ("character_starts", "character_ends", "max_context")
 # Windows whose pairs of starts and ends are in memory at once.
 _WINDOWS_AT_ONCE = 4096
 
@@ -52,21 +52,21 @@ def scored_answers(
     spans = best_spans(
         features, has_text, start_logits, end_logits, settings, max_characters
     )
-    owner = features["example_index"]
+    owners = features["example_index"]
     # The best window of each question comes last; of equal windows the first is best.
-    order = np.lexsort((-np.arange(len(owner)), spans[:, 2], owner))
-    last = np.flatnonzero(np.diff(owner[order], append=-1))
-    for row in order[last]:
+    order = np.lexsort((-np.arange(len(owners)), spans[:, 2], owners))
+    best_rows = order[np.flatnonzero(np.diff(owners[order], append=-1))]
+    for row in best_rows:
         first, last, score = int(spans[row, 0]), int(spans[row, 1]), spans[row, 2]
         text, start = "", 0
         if np.isfinite(score):
-            question = questions[owner[row]]
+            question = questions[owners[row]]
             text = span_text(question, features, row, first, last)
             start = int(features["character_starts"][row, first])
             start = question.context.index(text, start) if text else start
         else:
             score = start_logits[row, 0] + end_logits[row, 0]
-        answers[owner[row]] = ScoredAnswer(text, start, float(score))
+        answers[owners[row]] = ScoredAnswer(text, start, float(score))
     return answers
 
 
@@ -74,13 +74,13 @@ def _has_text(questions: list[Question], features: dict[str, np.ndarray]) -> np.
     """Whether pieces have more than white space of their context, bool [windows,
     sequence]. The space that the vocabulary adds before a text has no characters."""
     starts, ends = features["character_starts"], features["character_ends"]
-    has_text, last, before = ends > starts, None, np.zeros(1)
+    has_text, previous_owner, counts = ends > starts, None, np.zeros(1)
     for row, owner in enumerate(features["example_index"]):
-        if owner != last:
-            last, context = owner, questions[owner].context
-            before = np.cumsum([0, *(not sign.isspace() for sign in context)])
-        places = has_text[row]
-        places[places] = before[ends[row, places]] > before[starts[row, places]]
+        if owner != previous_owner:
+            previous_owner, context = owner, questions[owner].context
+            counts = np.cumsum([0, *(not sign.isspace() for sign in context)])
+        mask = has_text[row]
+        mask[mask] = counts[ends[row, mask]] > counts[starts[row, mask]]
     return has_text
 
 
@@ -102,8 +102,8 @@ def trim(text: str, head: int, tail: int) -> str:
     `tail` characters, contains nothing else, so that a model can still choose them.
     """
     text, tail = _without_closing_signs(text, tail)
-    leading = len(text) - len(text.lstrip())
-    text, head = text[leading:], max(head - leading, 0)
+    blanks = len(text) - len(text.lstrip())
+    text, head = text[blanks:], max(head - blanks, 0)
     tail = min(tail, len(text))
     opening, closing = text[:1], text[-1:]
     may_open = opening in _PARTNERS and text[1:head].strip() != ""
@@ -118,9 +118,9 @@ def trim(text: str, head: int, tail: int) -> str:
 
 
 def _without_closing_signs(text: str, tail: int) -> tuple[str, int]:
-    before, piece = text[: len(text) - tail], text[len(text) - tail :]
-    kept = piece.rstrip(_CLOSING_SIGNS)
-    return (before + kept, len(kept)) if kept.strip() else (text, tail)
+    head, piece = text[: len(text) - tail], text[len(text) - tail :]
+    stem = piece.rstrip(_CLOSING_SIGNS)
+    return (head + stem, len(stem)) if stem.strip() else (text, tail)
 
 
 def best_spans(
@@ -143,8 +143,8 @@ def best_spans(
         rows = slice(begin, begin + _WINDOWS_AT_ONCE)
         starts = np.where(has_text[rows], start_logits[rows], -np.inf)
         ends = np.where(has_text[rows], end_logits[rows], -np.inf)
-        places = {name: features[name][rows] for name in _PLACES}
-        spans = _best_of_windows(starts, ends, places, settings, max_characters)
+        block = {name: features[name][rows] for name in _SPAN_FEATURES}
+        spans = _best_of_windows(starts, ends, block, settings, max_characters)
         parts.append(spans)
     return np.concatenate(parts)
 
@@ -162,26 +162,25 @@ def _best_of_windows(
     last_places, last_scores = _largest(ends, settings.n_best)
     scores = first_scores[:, :, np.newaxis] + last_scores[:, np.newaxis, :]
     firsts, lasts = first_places[:, :, np.newaxis], last_places[:, np.newaxis, :]
-    possible = lasts >= firsts
-    possible &= _are_short(firsts, lasts, features, settings, max_characters)
+    is_possible = lasts >= firsts
+    is_possible &= _are_short(firsts, lasts, features, settings, max_characters)
     # Rounded up, so that the best window for the middle contains the whole span if any
     # window does (see `qa_features.most_context`).
     middles = (firsts + lasts + 1) // 2
     # See `scored_answers`.
     may_be_middle = features["max_context"] > 0
-    possible &= may_be_middle[rows[:, np.newaxis, np.newaxis], middles]
-    scores = np.where(possible, scores, -np.inf).reshape(len(starts), -1)
-    best = scores.argmax(axis=1)
+    is_possible &= may_be_middle[rows[:, np.newaxis, np.newaxis], middles]
+    scores = np.where(is_possible, scores, -np.inf).reshape(len(starts), -1)
+    best_pairs = scores.argmax(axis=1)
     # If no pair is possible, the best single piece is the answer.
     sums = np.where(may_be_middle, starts + ends, -np.inf)
-    single = sums.argmax(axis=1)
-    is_pair = np.isfinite(scores[rows, best])
+    best_pieces = sums.argmax(axis=1)
+    is_pair = np.isfinite(scores[rows, best_pairs])
     width = last_places.shape[1]
-    first = np.where(is_pair, first_places[rows, best // width], single)
-    last = np.where(is_pair, last_places[rows, best % width], single)
-    return np.stack(
-        [first, last, np.where(is_pair, scores[rows, best], sums[rows, single])], axis=1
-    )
+    first = np.where(is_pair, first_places[rows, best_pairs // width], best_pieces)
+    last = np.where(is_pair, last_places[rows, best_pairs % width], best_pieces)
+    score = np.where(is_pair, scores[rows, best_pairs], sums[rows, best_pieces])
+    return np.stack([first, last, score], axis=1)
 
 
 def _are_short(

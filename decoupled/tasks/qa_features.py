@@ -49,14 +49,14 @@ class _Windows(NamedTuple):
     """Windows of a block of questions.
 
     question: int64 [windows], index in the block. first, length: int64 [windows], first
-    piece and number of pieces of the context. best: for each window bool [length], the
-    pieces for which this window shows most context; None if it is the only window.
+    piece and number of pieces of the context. is_best: for each window bool [length],
+    the pieces for which it shows most context; None if it is the only window.
     """
 
     question: np.ndarray
     first: np.ndarray
     length: np.ndarray
-    best: list[np.ndarray | None]
+    is_best: list[np.ndarray | None]
 
 
 class _QuestionBlock(NamedTuple):
@@ -114,50 +114,50 @@ def most_context(starts: np.ndarray, lengths: np.ndarray, pieces: int) -> np.nda
 
     The smaller side of the piece counts; ties go to the longer window, then the first.
     """
-    # If any window has the pieces i to k, the best one for their middle piece does too.
-    most, best = np.full(pieces, -np.inf), np.zeros(pieces, np.int64)
+    # If any window has the pieces i to k, the best one for their middle has them, too.
+    scores, windows = np.full(pieces, -np.inf), np.zeros(pieces, np.int64)
     for window, (start, length) in enumerate(zip(starts, lengths, strict=True)):
-        inside, before = slice(start, start + length), np.arange(length)
-        shown = np.minimum(before, before[::-1]) + _LENGTH_WEIGHT * length
-        best[inside] = np.where(shown > most[inside], window, best[inside])
-        most[inside] = np.maximum(shown, most[inside])
-    return best
+        span, left = slice(start, start + length), np.arange(length)
+        score = np.minimum(left, left[::-1]) + _LENGTH_WEIGHT * length
+        windows[span] = np.where(score > scores[span], window, windows[span])
+        scores[span] = np.maximum(score, scores[span])
+    return windows
 
 
 def _blocks(vocabulary, questions, settings) -> Iterator[tuple[int, _QuestionBlock]]:
-    """Blocks with the number of their first question; a context is encoded once."""
-    encoded: dict[str, Pieces] = {}
+    """Blocks with the index of their first question; a context is encoded once."""
+    pieces: dict[str, Pieces] = {}
     starts = range(0, max(len(questions), 1), _QUESTIONS_AT_ONCE)
     for first in track(starts, "windows of questions", len(starts)):
         block = questions[first : first + _QUESTIONS_AT_ONCE]
         contexts = {question.context: None for question in block}
-        unseen = [context for context in contexts if context not in encoded]
-        encoded |= zip(unseen, context_pieces(vocabulary, unseen), strict=True)
+        new_texts = [context for context in contexts if context not in pieces]
+        pieces |= zip(new_texts, context_pieces(vocabulary, new_texts), strict=True)
         ids = vocabulary.encode_batch([question.text for question in block])
         queries = [query[: settings.max_question_length] for query in ids]
-        yield first, _QuestionBlock(block, queries, [encoded[q.context] for q in block])
+        yield first, _QuestionBlock(block, queries, [pieces[q.context] for q in block])
 
 
 def _pack(vocabulary, block, sequence_length, stride, first_index):
     special = vocabulary.pairs.special
     windows = _cut(block, sequence_length - special, stride)
-    queries, lengths = _joined(block.queries)
-    texts, begins = _joined_contexts(block.contexts)
+    queries, lengths = _join(block.queries)
+    contexts, begins = _join_contexts(block.contexts)
     owners = windows.question
     columns = np.arange(sequence_length)
-    asked = lengths[owners, np.newaxis]
+    query_lengths = lengths[owners, np.newaxis]
     # Columns of the first piece of the context and of the [SEP] after the last.
-    begin = asked + special - 1
+    begin = query_lengths + special - 1
     end = begin + windows.length[:, np.newaxis]
-    in_query = (columns > 0) & (columns <= asked)
-    in_text = (columns >= begin) & (columns < end)
+    in_query = (columns > 0) & (columns <= query_lengths)
+    in_context = (columns >= begin) & (columns < end)
     query_places = (np.cumsum(lengths) - lengths)[owners, np.newaxis] + columns - 1
-    text_places = (begins[owners] + windows.first)[:, np.newaxis] + columns - begin
-    text_places = text_places[in_text]
+    places = (begins[owners] + windows.first)[:, np.newaxis] + columns - begin
+    context_places = places[in_context]
     word_ids = np.where(columns <= end, vocabulary.sep_id, vocabulary.pad_id)
     word_ids[:, 0] = vocabulary.cls_id
     word_ids[in_query] = queries[query_places[in_query]]
-    word_ids[in_text] = texts.ids[text_places]
+    word_ids[in_context] = contexts.ids[context_places]
     positions = _positions(block, windows, lengths + special - 1)
     types = vocabulary.pairs.second_type * ((columns >= begin) & (columns <= end))
     return {
@@ -167,21 +167,21 @@ def _pack(vocabulary, block, sequence_length, stride, first_index):
         "input_type_ids": types.astype(np.int32),
         "start_positions": positions[:, 0],
         "end_positions": positions[:, 1],
-        "character_starts": _at(in_text, texts.starts[text_places]),
-        "character_ends": _at(in_text, texts.ends[text_places]),
-        "max_context": _max_context(windows, in_text),
+        "character_starts": _scatter(in_context, contexts.starts[context_places]),
+        "character_ends": _scatter(in_context, contexts.ends[context_places]),
+        "max_context": _max_context(windows, in_context),
     }
 
 
-def _at(places: np.ndarray, values: np.ndarray) -> np.ndarray:
-    result = np.full(places.shape, -1, np.int32)
-    result[places] = values
+def _scatter(mask: np.ndarray, values: np.ndarray) -> np.ndarray:
+    result = np.full(mask.shape, -1, np.int32)
+    result[mask] = values
     return result
 
 
 def _cut(block, places, stride) -> _Windows:
     question, first, length = [], [], []
-    best: list[np.ndarray | None] = []
+    is_best: list[np.ndarray | None] = []
     pairs = zip(block.queries, block.contexts, strict=True)
     for number, (query, context) in enumerate(pairs):
         room = places - len(query)
@@ -192,28 +192,28 @@ def _cut(block, places, stride) -> _Windows:
         first += starts.tolist()
         length += lengths.tolist()
         if len(starts) == 1:
-            best.append(None)
+            is_best.append(None)
             continue
-        chosen = most_context(starts, lengths, pieces)
-        best += [
-            chosen[start : start + size] == window
+        windows = most_context(starts, lengths, pieces)
+        is_best += [
+            windows[start : start + size] == window
             for window, (start, size) in enumerate(zip(starts, lengths, strict=True))
         ]
-    return _Windows(np.array(question), np.array(first), np.array(length), best)
+    return _Windows(np.array(question), np.array(first), np.array(length), is_best)
 
 
-def _joined(lists: Iterable[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+def _join(lists: Iterable[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     lists = list(lists)
     joined = np.concatenate([np.array(x, np.int32) for x in [*lists, []]])
     return joined, np.array([len(x) for x in lists], np.int64)
 
 
-def _joined_contexts(contexts: list[Pieces]) -> tuple[Pieces, np.ndarray]:
+def _join_contexts(contexts: list[Pieces]) -> tuple[Pieces, np.ndarray]:
     """The concatenation of all distinct contexts, and where each question's begins."""
-    distinct = {id(context): context for context in contexts}
-    lengths = np.array([len(context.ids) for context in distinct.values()], np.int64)
-    begins = dict(zip(distinct, np.cumsum(lengths) - lengths, strict=True))
-    fields = zip(*distinct.values(), strict=True)
+    by_id = {id(context): context for context in contexts}
+    lengths = np.array([len(context.ids) for context in by_id.values()], np.int64)
+    begins = dict(zip(by_id, np.cumsum(lengths) - lengths, strict=True))
+    fields = zip(*by_id.values(), strict=True)
     joined = Pieces(*(np.concatenate(field) for field in fields))
     return joined, np.array([begins[id(context)] for context in contexts])
 
@@ -222,17 +222,17 @@ def _positions(
     block: _QuestionBlock, windows: _Windows, offsets: np.ndarray
 ) -> np.ndarray:
     """Positions of the first and the last piece of the answer."""
-    pieces = zip(block.questions, block.contexts, strict=True)
-    spans = np.array([_gold(question, context) for question, context in pieces])
+    pairs = zip(block.questions, block.contexts, strict=True)
+    spans = np.array([_gold_span(question, context) for question, context in pairs])
     owners = windows.question
-    inside = (spans[owners, 0] >= windows.first) & (
+    is_inside = (spans[owners, 0] >= windows.first) & (
         spans[owners, 1] < windows.first + windows.length
     )
-    moved = spans[owners] + (offsets[owners] - windows.first)[:, np.newaxis]
-    return np.where(inside[:, np.newaxis], moved, 0).astype(np.int32)
+    positions = spans[owners] + (offsets[owners] - windows.first)[:, np.newaxis]
+    return np.where(is_inside[:, np.newaxis], positions, 0).astype(np.int32)
 
 
-def _gold(question, context) -> tuple[int, int]:
+def _gold_span(question, context) -> tuple[int, int]:
     answer = question.trained_answer
     if answer is None:
         return -1, -1
@@ -241,9 +241,9 @@ def _gold(question, context) -> tuple[int, int]:
 
 def _max_context(windows: _Windows, in_context: np.ndarray) -> np.ndarray:
     result = in_context.astype(np.int8)
-    for row, best in enumerate(windows.best):
-        if best is not None:
-            result[row, in_context[row]] = best
+    for row, is_best in enumerate(windows.is_best):
+        if is_best is not None:
+            result[row, in_context[row]] = is_best
     return result
 
 
@@ -269,10 +269,10 @@ def _context_pieces(vocabulary, text, encoding) -> Pieces:
         # The first place from each one whose character does not become nothing.
         places = np.arange(len(text) + 1, dtype=np.int32)
         places[:-1][vocabulary.vanishes(text)] = len(text)
-        after = np.minimum.accumulate(places[::-1])[::-1]
-        return Pieces(ids, starts, after[ends])
-    empty = (starts == ends) & (ids != vocabulary.blank_id)
-    ends[empty] = np.minimum(starts[empty] + 1, len(text))
+        next_places = np.minimum.accumulate(places[::-1])[::-1]
+        return Pieces(ids, starts, next_places[ends])
+    is_empty = (starts == ends) & (ids != vocabulary.blank_id)
+    ends[is_empty] = np.minimum(starts[is_empty] + 1, len(text))
     pieces = Pieces(ids, starts, np.maximum.accumulate(ends))
     runs = np.flatnonzero((ids == vocabulary.unk_id) & (ends - starts > 1))
     return _cut_unknown(pieces, runs, text) if len(runs) else pieces
@@ -301,11 +301,12 @@ def _cut_unknown(pieces, runs, text) -> Pieces:
 
 def _cuts(text, start, end) -> list[int]:
     """Indices between two letters of which at least one has a script without spaces."""
-    alone = [_has_no_spaces(character) for character in text[start:end]]
+    is_spaceless = [_has_no_spaces(character) for character in text[start:end]]
     return [
         start + place
         for place in range(1, end - start)
-        if (alone[place - 1] or alone[place]) and not _is_mark(text[start + place])
+        if (is_spaceless[place - 1] or is_spaceless[place])
+        and not _is_mark(text[start + place])
     ]
 
 

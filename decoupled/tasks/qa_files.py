@@ -56,24 +56,24 @@ class Question(NamedTuple):
 class QuestionFile(NamedTuple):
     """The questions of a file, in its order.
 
-    moved: ids of questions with an answer that was not at its `answer_start`.
-    lost: ids of questions with an answer that is nowhere in the context.
+    moved_ids: of questions with an answer that was not at its `answer_start`.
+    lost_ids: of questions with an answer that is nowhere in the context.
     in_bytes: whether `answer_start` counts bytes of UTF-8.
     """
 
     questions: list[Question]
-    moved: list[str]
-    lost: list[str]
+    moved_ids: list[str]
+    lost_ids: list[str]
     in_bytes: bool
 
     def repairs(self) -> str:
-        """One line about answers moved and lost; empty where there are none."""
+        """One line about moved and lost answers; empty if there are none."""
         notes = ["answer_start counts bytes, not characters"] * self.in_bytes
         notes += [
-            f"{len(ids)} questions with an answer {what}, as {_some(ids)}"
-            for ids, what in (
-                (self.moved, "that is not at its answer_start, found elsewhere"),
-                (self.lost, "that is not in the context"),
+            f"{len(ids)} questions with an answer {problem}, as {_first_ids(ids)}"
+            for ids, problem in (
+                (self.moved_ids, "that is not at its answer_start, found elsewhere"),
+                (self.lost_ids, "that is not in the context"),
             )
             if ids
         ]
@@ -92,29 +92,29 @@ def read_questions(file: LanguageFile, ids_may_repeat: bool = False) -> Question
         articles = _part(file, document, "data", list, "the file")
     elif not isinstance(document, list):
         raise file.error("not in SQuAD's form: no object with 'data'")
-    read = _read_articles(file, articles, ids_may_repeat, in_bytes=False)
-    if read.moved:
-        as_bytes = _read_articles(file, articles, ids_may_repeat, in_bytes=True)
-        read = min(read, as_bytes, key=lambda each: len(each.moved))
-    if not read.questions:
+    content = _read_articles(file, articles, ids_may_repeat, in_bytes=False)
+    if content.moved_ids:
+        by_bytes = _read_articles(file, articles, ids_may_repeat, in_bytes=True)
+        content = min(content, by_bytes, key=lambda each: len(each.moved_ids))
+    if not content.questions:
         raise file.error("holds no question")
-    return read
+    return content
 
 
 def _read_articles(file, articles, ids_may_repeat, in_bytes) -> QuestionFile:
-    read = QuestionFile([], [], [], in_bytes)
-    known = set()
-    for question, moved in _walk(file, articles, in_bytes):
-        if question.identifier in known and not ids_may_repeat:
+    content = QuestionFile([], [], [], in_bytes)
+    seen = set()
+    for question, is_moved in _walk(file, articles, in_bytes):
+        if question.identifier in seen and not ids_may_repeat:
             name = quoted(question.identifier)
             raise file.error(f"two questions with the id {name}")
-        known.add(question.identifier)
-        read.questions.append(question)
-        if moved:
-            read.moved.append(question.identifier)
+        seen.add(question.identifier)
+        content.questions.append(question)
+        if is_moved:
+            content.moved_ids.append(question.identifier)
         if any(answer.start < 0 for answer in question.answers):
-            read.lost.append(question.identifier)
-    return read
+            content.lost_ids.append(question.identifier)
+    return content
 
 
 def find_span(context: str, text: str, start: int) -> tuple[int, int] | None:
@@ -124,18 +124,16 @@ def find_span(context: str, text: str, start: int) -> tuple[int, int] | None:
     full-width digits, ligatures, composed and decomposed accents) but for white space
     and invisible format characters. White space around the answer is no part of it.
     """
-    stripped = text.strip()
-    if not stripped:
+    answer = text.strip()
+    if not answer:
         return None
-    start += text.find(stripped)
-    if start >= 0 and context.startswith(stripped, start):
-        return start, start + len(stripped)
-    places = [
-        (place, place + len(stripped))
-        for place in _on_both_sides(context, stripped, start)
-    ]
-    places = places or _places_that_read_the_same(context, stripped, start)
-    return min(places, key=lambda place: abs(place[0] - start), default=None)
+    start += text.find(answer)
+    if start >= 0 and context.startswith(answer, start):
+        return start, start + len(answer)
+    places = _on_both_sides(context, answer, start)
+    spans = [(place, place + len(answer)) for place in places]
+    spans = spans or _spans_that_read_the_same(context, answer, start)
+    return min(spans, key=lambda span: abs(span[0] - start), default=None)
 
 
 def _on_both_sides(text, part, start, fits=lambda place: True) -> list[int]:
@@ -144,16 +142,16 @@ def _on_both_sides(text, part, start, fits=lambda place: True) -> list[int]:
     On each side at most `_MOST_PLACES` places are tried.
     """
     start = min(max(start, 0), len(text))
-    after, before = text.find(part, start), _last_before(text, part, start)
+    left, right = _last_before(text, part, start), text.find(part, start)
     for _ in range(_MOST_PLACES):
-        if after < 0 or fits(after):
+        if right < 0 or fits(right):
             break
-        after = text.find(part, after + 1)
+        right = text.find(part, right + 1)
     for _ in range(_MOST_PLACES):
-        if before < 0 or fits(before):
+        if left < 0 or fits(left):
             break
-        before = _last_before(text, part, before)
-    return [place for place in (before, after) if place >= 0 and fits(place)]
+        left = _last_before(text, part, left)
+    return [place for place in (left, right) if place >= 0 and fits(place)]
 
 
 def _last_before(text, part, end) -> int:
@@ -163,7 +161,7 @@ def _last_before(text, part, end) -> int:
     return place if place < 0 else len(head) - place - len(part)
 
 
-def _places_that_read_the_same(context, text, start) -> list[tuple[int, int]]:
+def _spans_that_read_the_same(context, text, start) -> list[tuple[int, int]]:
     joined, origins = _readable(context)
     answer = _readable(text)[0].strip()
     if not answer:
@@ -218,15 +216,15 @@ def _walk(
     file: LanguageFile, articles: list, in_bytes: bool
 ) -> Iterator[tuple[Question, bool]]:
     for article_number, article in enumerate(articles, start=1):
-        where = f"article {article_number}"
-        paragraphs = _part(file, article, "paragraphs", list, where)
+        article_place = f"article {article_number}"
+        paragraphs = _part(file, article, "paragraphs", list, article_place)
         for number, paragraph in enumerate(paragraphs, start=1):
-            place = f"{where}, paragraph {number}"
+            place = f"{article_place}, paragraph {number}"
             context = valid_text(_part(file, paragraph, "context", str, place))
             questions = _part(file, paragraph, "qas", list, place)
             for question_number, fields in enumerate(questions, start=1):
-                asked = f"{place}, question {question_number}"
-                yield _question(file, fields, context, asked, in_bytes)
+                question_place = f"{place}, question {question_number}"
+                yield _question(file, fields, context, question_place, in_bytes)
 
 
 def _question(file, fields, context, where, in_bytes) -> tuple[Question, bool]:
@@ -236,10 +234,10 @@ def _question(file, fields, context, where, in_bytes) -> tuple[Question, bool]:
             f"not in SQuAD's form: 'id' of {where} holds half a surrogate pair"
         )
     text = valid_text(_part(file, fields, "question", str, where))
-    answers, moved = [], False
+    answers, is_moved = [], False
     # Test files without labels have no "answers", or empty ones.
-    listed = _part(file, fields, "answers", list, where) if "answers" in fields else []
-    for number, answer in enumerate(listed, start=1):
+    items = _part(file, fields, "answers", list, where) if "answers" in fields else []
+    for number, answer in enumerate(items, start=1):
         place = f"{where}, answer {number}"
         answer_text = valid_text(_part(file, answer, "text", str, place))
         if not answer_text:
@@ -249,8 +247,9 @@ def _question(file, fields, context, where, in_bytes) -> tuple[Question, bool]:
             start = len(context.encode()[: max(start, 0)].decode(errors="ignore"))
         span = find_span(context, answer_text, start)
         answers.append(Answer(answer_text, *(span or (-1, -1))))
-        moved |= span is not None and not context.startswith(answer_text, max(start, 0))
-    return Question(identifier, text, context, tuple(answers)), moved
+        is_in_place = context.startswith(answer_text, max(start, 0))
+        is_moved |= span is not None and not is_in_place
+    return Question(identifier, text, context, tuple(answers)), is_moved
 
 
 _KINDS = {list: "list", str: "string", int: "whole number"}
@@ -269,6 +268,6 @@ def _part(file, fields: Any, name: str, kind: type, where: str) -> Any:
     return fields[name]
 
 
-def _some(ids: list[str]) -> str:
-    shown = [quoted(name)[1:-1] for name in ids[:_SHOWN_IDS]]
-    return ", ".join(shown) + (", ..." if len(ids) > _SHOWN_IDS else "")
+def _first_ids(ids: list[str]) -> str:
+    names = [quoted(name)[1:-1] for name in ids[:_SHOWN_IDS]]
+    return ", ".join(names) + (", ..." if len(ids) > _SHOWN_IDS else "")

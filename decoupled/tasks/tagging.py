@@ -50,8 +50,8 @@ class Tagging(Labelling):
 
     def feature_dims(self, dims: Dims) -> dict[str, list[mtf.Dimension]]:
         names = ("label_ids", "label_weights")
-        tokens = {name: [dims.batch, dims.sequence] for name in names}
-        return {**self.encoder_dims(dims), **tokens, "loss_scale": [dims.batch]}
+        layout = {name: [dims.batch, dims.sequence] for name in names}
+        return {**self.encoder_dims(dims), **layout, "loss_scale": [dims.batch]}
 
     def prepare(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         features = dict(features)
@@ -59,8 +59,8 @@ class Tagging(Labelling):
         return with_token_weights(features, "label_weights", weights)
 
     def forward(self, build: Builder, features: dict[str, mtf.Tensor]) -> Forward:
-        encoded = encode(build, features)
-        logits = token_logits(build, encoded[-1], self._labels_dim.size, self._dropout)
+        layers = encode(build, features)
+        logits = token_logits(build, layers[-1], self._labels_dim.size, self._dropout)
         weights = features["label_weights"]
         predictions = {
             "best_labels": mtf.argmax(logits, self._labels_dim),
@@ -135,14 +135,14 @@ class TaggingTask(FinetuningTask):
     def trivial_answers(self, examples: list[TaggedSentence]) -> list[Tags]:
         """A word's most frequent tag in training; for new words that of all words. Of
         equally frequent tags, the one that comes first in training is taken."""
-        by_word, overall = defaultdict(Counter), Counter()
+        by_word, counts = defaultdict(Counter), Counter()
         for sentence in self.training:
             for word, tag in zip(sentence.words, sentence.tags, strict=True):
                 by_word[word][tag] += 1
-                overall[tag] += 1
-        default = overall.most_common(1)[0][0]
-        best = {word: tags.most_common(1)[0][0] for word, tags in by_word.items()}
-        return [[best.get(word, default) for word in s.words] for s in examples]
+                counts[tag] += 1
+        default = counts.most_common(1)[0][0]
+        best_tags = {word: tags.most_common(1)[0][0] for word, tags in by_word.items()}
+        return [[best_tags.get(word, default) for word in s.words] for s in examples]
 
     def write(
         self, path: str, examples: list[TaggedSentence], answers: list[Tags]
@@ -197,8 +197,8 @@ def tagging_features(
     ids[layout.rows, layout.positions] = pieces
     ids[np.arange(len(sizes)), sizes + 1] = vocabulary.sep_id
     mask = np.arange(sequence_length) < sizes[:, np.newaxis] + _SPECIALS
-    first = _starts(counts)
-    places = layout.rows[first], layout.positions[first]
+    first_pieces = _starts(counts)
+    places = layout.rows[first_pieces], layout.positions[first_pieces]
     starts, label_ids = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     starts[places] = 1
     label_ids[places] = _label_ids(sentences, labels)
@@ -224,13 +224,12 @@ def word_tags(
 
 
 def _encode(vocabulary: Vocabulary, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    distinct = list(dict.fromkeys(words))
-    encoded = vocabulary.encode_batch(distinct)
-    nothing = [vocabulary.unk_id]
-    pieces = {word: ids or nothing for word, ids in zip(distinct, encoded, strict=True)}
+    unique_words = list(dict.fromkeys(words))
+    encodings = zip(unique_words, vocabulary.encode_batch(unique_words), strict=True)
+    pieces = {word: ids or [vocabulary.unk_id] for word, ids in encodings}
     counts = np.fromiter((len(pieces[word]) for word in words), np.int64, len(words))
-    flat = itertools.chain.from_iterable(pieces[word] for word in words)
-    return np.fromiter(flat, np.int32, counts.sum()), counts
+    ids = itertools.chain.from_iterable(pieces[word] for word in words)
+    return np.fromiter(ids, np.int32, counts.sum()), counts
 
 
 def _lay_out(counts: np.ndarray, owners: np.ndarray, window: int) -> _Layout:
@@ -259,14 +258,14 @@ def _cut(counts: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
 
 def _rows(parts: np.ndarray, owners: np.ndarray, window: int) -> np.ndarray:
     """The row of each part: the last one of its sentence if it fits, else a new one."""
-    begins = np.diff(owners, prepend=-1) > 0
+    begins_row = np.diff(owners, prepend=-1) > 0
     for sentence in np.flatnonzero(np.bincount(owners, parts) > window):
-        filled = 0
+        row_size = 0
         for part in range(*np.searchsorted(owners, [sentence, sentence + 1])):
-            if filled + parts[part] > window:
-                begins[part], filled = True, 0
-            filled += parts[part]
-    return np.cumsum(begins) - 1
+            if row_size + parts[part] > window:
+                begins_row[part], row_size = True, 0
+            row_size += parts[part]
+    return np.cumsum(begins_row) - 1
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:

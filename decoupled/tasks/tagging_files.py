@@ -72,15 +72,15 @@ def read_sentences(
     number, _, word, tag = lines[0]
     if number == 1 and are_headers([word], TAGGING) and tag not in labels:
         raise file.error(f"{quoted(word)} looks like a header; remove the line", number)
-    tagged = _is_tagged(file, lines)
-    if not tagged and not tags_may_miss:
+    has_tags = _has_tags(file, lines)
+    if not has_tags and not tags_may_miss:
         raise file.error("no tags, which only test files may lack", lines[0].number)
-    if not tagged:
+    if not has_tags:
         _check_words(file.path, (line.word for line in lines), LabelReader(labels))
     sentences = []
     for _, group in itertools.groupby(lines, key=lambda line: line.sentence):
         group = list(group)
-        tags = [line.tag for line in group] if tagged else None
+        tags = [line.tag for line in group] if has_tags else None
         sentences.append(TaggedSentence([line.word for line in group], tags))
     return _without_language(file.path, sentences)
 
@@ -111,8 +111,7 @@ def _without_language(path, sentences):
 def _lines(file: LanguageFile, labels: Sequence[str] | None) -> Iterator[_Line]:
     lines = file.lines()
     sentences = _sentences_of_lines(file, lines)
-    numbered = zip(itertools.count(1), lines, sentences)
-    for number, line, sentence in numbered:
+    for number, line, sentence in zip(itertools.count(1), lines, sentences):
         if _is_empty(line):
             continue
         word, *columns = line.split("\t")
@@ -153,12 +152,13 @@ def _sentences_of_lines(file: LanguageFile, lines: list[str]) -> Iterable[str | 
     return sentences
 
 
-def _is_tagged(file: LanguageFile, lines: list[_Line]) -> bool:
-    without = [line.number for line in lines if not line.tag]
-    if without and len(without) < len(lines):
-        raise file.error("no tag after the word, but other lines have one", without[0])
-    filled = not _is_plain(file) and {line.tag for line in lines} in _NO_TAGS
-    return not without and not filled
+def _has_tags(file: LanguageFile, lines: list[_Line]) -> bool:
+    untagged_numbers = [line.number for line in lines if not line.tag]
+    if 0 < len(untagged_numbers) < len(lines):
+        problem = "no tag after the word, but other lines have one"
+        raise file.error(problem, untagged_numbers[0])
+    is_filler = not _is_plain(file) and {line.tag for line in lines} in _NO_TAGS
+    return not untagged_numbers and not is_filler
 
 
 def read_tagged(
@@ -172,19 +172,19 @@ def read_tagged(
     that begins with -DOCSTART- ends a sentence.
     """
     [word_column] = task.texts
-    sentences, words, tags, untagged, width = [], [], [], None, 0
+    sentences, words, tags, is_untagged, width = [], [], [], None, 0
     for number, cells in [*_word_lines(path)[0], (0, [])]:
         if not cells:
             if words:
-                sentences.append(TaggedSentence(words, None if untagged else tags))
+                sentences.append(TaggedSentence(words, None if is_untagged else tags))
             words, tags = [], []
             continue
         row = TextRow(number, dict(enumerate(cells, start=1)))
         refuse_header(path, row, task, labels)
         words.append(text_in(path, row, word_column, BLANKS))
         lacks_tag = not row.values.get(task.label, "").strip(BLANKS)
-        untagged = lacks_tag if untagged is None else untagged
-        if lacks_tag != untagged or (untagged and split != "test"):
+        is_untagged = lacks_tag if is_untagged is None else is_untagged
+        if lacks_tag != is_untagged or (is_untagged and split != "test"):
             raise cell_error(path, number, task.label, "is missing, or not everywhere")
         width = len(cells) if len(words) == 1 else width
         if len(cells) != width:
@@ -192,14 +192,14 @@ def read_tagged(
                 f"{path}:{number}: {len(cells)} columns; the first line of the "
                 f"sentence has {width}"
             )
-        if untagged:
+        if is_untagged:
             continue
         tags.append(label_in(path, row, task, labels))
         if problem := _problem_of_tag(tags[-1], task):
             raise cell_error(path, number, task.label, problem)
     if not sentences:
         raise UserError(f"{path}: holds no word")
-    if untagged:
+    if is_untagged:
         _check_words(
             path, (w for sentence in sentences for w in sentence.words), labels
         )
@@ -211,11 +211,11 @@ def check_tags(
 ) -> None:
     """Refuses a file whose lines have something else than a tag in this column: a
     header, or, where blanks separate the columns, the text of a sentence."""
-    known, is_first = LabelReader(labels), True
+    reader, is_first = LabelReader(labels), True
     lines, has_tabs = _word_lines(path)
     for number, cells in lines:
         cell = cells[column - 1] if cells[column - 1 :] else cells[-1] if cells else ""
-        if len(cells) < 2 or not cell or known.knows(cell):
+        if len(cells) < 2 or not cell or reader.knows(cell):
             pass
         elif is_first and is_header(cell, TAGGING):
             problem = f"{quoted(cell)} looks like a header; remove the line"
@@ -244,15 +244,15 @@ def _problem_of_tag(tag, task):
 def _word_lines(path):
     """Numbers and columns of lines with a word, and no columns between sentences; and
     whether tabs separate the columns."""
-    is_conllu, texts, above = path.endswith(".conllu"), [], True
+    is_conllu, texts, ends_sentence = path.endswith(".conllu"), [], True
     for number, line in lines_of(path):
         if is_conllu:
             if line.startswith("#") or _NO_WORD.match(line):
                 continue
-        elif above and _COMMENT.match(line):
+        elif ends_sentence and _COMMENT.match(line):
             continue
-        above = not line.strip(BLANKS) or line.startswith("-DOCSTART-")
-        texts.append((number, "" if above else line))
+        ends_sentence = not line.strip(BLANKS) or line.startswith("-DOCSTART-")
+        texts.append((number, "" if ends_sentence else line))
     # A word may have a blank in it, so that the file decides, and not each line.
     has_tabs = path.endswith((".tsv", ".conllu")) or any("\t" in x for _, x in texts)
     split = (lambda line: line.split("\t")) if has_tabs else files.split_blanks
@@ -260,8 +260,8 @@ def _word_lines(path):
     # Words may be quotes. If csv.writer has written the file, it has quoted all of
     # them, or every cell.
     cells = [cell for _, cells in lines for cell in cells]
-    everywhere = all(map(is_quoted, cells))
-    written = all(unquoted(cell) != cell for cell in cells if '"' in cell)
-    if path.endswith(".tsv") and (everywhere or written):
-        lines = [(n, [unquoted(cell, everywhere) for cell in row]) for n, row in lines]
+    quotes_all = all(map(is_quoted, cells))
+    is_escaped = all(unquoted(cell) != cell for cell in cells if '"' in cell)
+    if path.endswith(".tsv") and (quotes_all or is_escaped):
+        lines = [(n, [unquoted(cell, quotes_all) for cell in row]) for n, row in lines]
     return lines, has_tabs

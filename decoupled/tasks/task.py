@@ -240,13 +240,13 @@ class FinetuningTask(abc.ABC):
         names = self.training_languages if split == "train" else [language]
         for name in names:
             if name not in self.languages(split):
-                raise self.description.missing(self.data_dir, split, name)
+                raise self.description.missing_file(self.data_dir, split, name)
         return [self._files[split][name] for name in names]
 
     def indexes(self, split: str, language: str) -> list[str]:
         """The files that are read beside those of a split, see `INDEX`."""
-        beside = (path + INDEX for path in self.paths(split, language))
-        return [path for path in beside if files.exists(path)]
+        paths = (path + INDEX for path in self.paths(split, language))
+        return [path for path in paths if files.exists(path)]
 
     def read(self, split: str, language: str) -> list[Any]:
         """The examples of a split, in the order of the files."""
@@ -295,9 +295,9 @@ class FinetuningTask(abc.ABC):
         return None
 
     def label_reader(self) -> LabelReader:
-        """Knows the labels, to read a file with them."""
-        is_set = bool(self.description.labels)
-        return LabelReader(self.labels, _LABELS if is_set else "the training files")
+        """A reader of the task's labels in files."""
+        origin = _LABELS if self.description.labels else "the training files"
+        return LabelReader(self.labels, origin)
 
     def _find_files(self, split: str) -> dict[str, str]:
         paths = self.description.find_files(self.data_dir, split)
@@ -321,16 +321,16 @@ class FinetuningTask(abc.ABC):
     def _read_labels(self, read: Callable[[str, LabelReader], Any]) -> list[str]:
         if self.description.labels:
             return check_labels(self.description.labels, _LABELS)
-        collected = LabelReader()
+        reader = LabelReader()
         paths = self.paths("train", self.training_languages[0])
         for path in paths:
-            read(path, collected)
-        if len(collected.labels) < 2:
-            only = quoted("".join(collected.labels))
+            read(path, reader)
+        if len(reader.labels) < 2:
+            label = quoted("".join(reader.labels))
             raise UserError(
-                f"{paths[0]}: has the label {only} alone; two or more are needed"
+                f"{paths[0]}: has the label {label} alone; two or more are needed"
             )
-        return collected.labels
+        return reader.labels
 
     @abc.abstractmethod
     def read_file(self, path: str, language: str, split: str) -> list[Any]:

@@ -63,7 +63,8 @@ _TEXT_HEADERS = {
     *("hypothesis", "question", "question1", "question2", "query", "passage"),
     *("document", "utterance", "review", *_WORD_HEADERS),
 }
-_SHOWN, _LISTED = 40, 400
+# The most labels in a message, and characters of each; characters of all of them.
+_MOST_SHOWN, _LIST_LENGTH = 40, 400
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _LARGEST_NUMBER = 3.4e38
 # Joined files have a byte order mark each. Alone in its cell, the mark is a word that
@@ -157,8 +158,8 @@ def line_ends_note(path: str, examples: list[LabelledTexts]) -> str:
 
 def splits_of(path: str, task: TaskDescription) -> set[str]:
     """The names in `SPLITS` of the splits that a file with a split column contains."""
-    named = {_stripped(path, row, task.split_column) for row in _rows(path, task)}
-    return {s for s, name in zip(SPLITS, task.splits, strict=True) if name in named}
+    names = {_cell_text(path, row, task.split_column) for row in _rows(path, task)}
+    return {s for s, name in zip(SPLITS, task.splits, strict=True) if name in names}
 
 
 def other_splits(path: str, task: TaskDescription) -> dict[str, int]:
@@ -168,16 +169,16 @@ def other_splits(path: str, task: TaskDescription) -> dict[str, int]:
       UserError: one differs from the name of a split by upper and lower case alone.
     """
     by_case = {name.casefold(): name for name in task.splits}
-    others = collections.Counter()
+    counts = collections.Counter()
     for row in _rows(path, task):
-        name = _stripped(path, row, task.split_column)
+        name = _cell_text(path, row, task.split_column)
         if name in task.splits:
             continue
-        if (known := by_case.get(name.casefold())) is not None:
-            problem = f"{quoted(name)} is not {known!r}; write it in the same way"
+        if (split_name := by_case.get(name.casefold())) is not None:
+            problem = f"{quoted(name)} is not {split_name!r}; write it in the same way"
             raise cell_error(path, row.line, task.split_column, problem)
-        others[name] += 1
-    return others
+        counts[name] += 1
+    return counts
 
 
 def _rows(path, task, labels=None):
@@ -194,7 +195,7 @@ def _rows_of_split(path, task, split, labels):
     for row in _rows(path, task, labels):
         if task.split_column is None:
             yield row
-        elif _stripped(path, row, task.split_column) == name:
+        elif _cell_text(path, row, task.split_column) == name:
             yield row
 
 
@@ -209,7 +210,7 @@ def _example(path, row, task, labels, has_labels):
         return LabelledTexts(texts, None)
     if task.kind != REGRESSION:
         return LabelledTexts(texts, label_in(path, row, task, labels))
-    number = _stripped(path, row, task.label)
+    number = _cell_text(path, row, task.label)
     if not _is_number(number):
         problem = f"{quoted(number)} is not a number of float32"
         raise cell_error(path, row.line, task.label, problem)
@@ -224,9 +225,10 @@ def label_in(
     cell = task.spellings.get(cell.strip(BLANKS), cell)
     label = labels.read(cell, f"{path}:{row.line}: column {task.label!r}")
     if label is None:
-        known = ", ".join(label[:_SHOWN] for label in labels.labels[:_SHOWN])[:_LISTED]
+        names = [label[:_MOST_SHOWN] for label in labels.labels[:_MOST_SHOWN]]
+        known_labels = ", ".join(names)[:_LIST_LENGTH]
         origin = "the task's labels" if task.labels else "those of the training files"
-        problem = f"unknown label {quoted(cell)}; {origin}: {known}"
+        problem = f"unknown label {quoted(cell)}; {origin}: {known_labels}"
         raise cell_error(path, row.line, task.label, problem)
     return label
 
@@ -236,7 +238,7 @@ def _is_number(cell):
     return bool(_NUMBER.fullmatch(number)) and abs(float(number)) <= _LARGEST_NUMBER
 
 
-def _stripped(path, row, column):
+def _cell_text(path, row, column):
     return text_in(path, row, column).strip(BLANKS)
 
 
@@ -340,15 +342,15 @@ def _csv_rows(path, task):
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))
     # An unmatched quote is an error.
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    before = [0]
 
-    def numbered():
+    def numbered_rows():
+        last_line = 0
         for cells in reader:
-            yield before[0] + 1, cells
-            before[0] = reader.line_num
+            yield last_line + 1, cells
+            last_line = reader.line_num
 
     try:
-        yield from _table(path, task, numbered())
+        yield from _table(path, task, numbered_rows())
     except csv.Error as error:
         raise UserError(f"{path}:{reader.line_num}: not CSV ({error})") from error
 
@@ -361,33 +363,33 @@ def _table(path, task, rows):
     rows = _to_the_last_text(rows)
     columns = [*task.texts, task.label, task.split_column]
     if any(type(column) is int for column in columns):
-        first = None
+        first_widths = None
         for number, cells in rows:
             # Empty cells at the end may be left out.
             widths = len(cells), _filled_width(cells)
-            first = first or widths
-            if widths[0] != first[0] and widths[1] != first[1]:
+            first_widths = first_widths or widths
+            if widths[0] != first_widths[0] and widths[1] != first_widths[1]:
                 raise UserError(
                     f"{path}:{number}: {len(cells)} columns; the first row has "
-                    f"{first[0]}"
+                    f"{first_widths[0]}"
                 )
             yield _without_empty_label(TextRow(number, dict(enumerate(cells, 1))), task)
         return
-    number, written = next(rows, (1, []))
+    number, header_cells = next(rows, (1, []))
     names = {look(column): column for column in columns if column is not None}
-    header = [name.strip(BLANKS) for name in written]
+    header = [name.strip(BLANKS) for name in header_cells]
     header = [names.get(look(name), name) for name in header]
-    needed = [c for c in (*task.texts, task.split_column) if c is not None]
-    for column in [*needed, task.label]:
+    needed_columns = [c for c in (*task.texts, task.split_column) if c is not None]
+    for column in [*needed_columns, task.label]:
         count = header.count(column)
-        if count > 1 or column in needed and not count:
-            what = (
+        if count > 1 or column in needed_columns and not count:
+            problem = (
                 f"{count} columns {column!r}, not one"
                 if count
                 else f"no column {column!r}"
             )
             raise UserError(
-                f"{path}:{number}: the header has {what}; it is "
+                f"{path}:{number}: the header has {problem}; it is "
                 f"{quoted(', '.join(header))}"
             )
     for number, cells in rows:
@@ -396,7 +398,7 @@ def _table(path, task, rows):
                 f"{path}:{number}: {len(cells)} columns; the header has {len(header)}"
             )
         # As in files that were joined.
-        if cells == written and len(cells) > 1:
+        if cells == header_cells and len(cells) > 1:
             raise UserError(f"{path}:{number}: repeats the header; remove this line")
         row = TextRow(number, dict(zip(header, cells, strict=True)))
         yield _without_empty_label(row, task)
@@ -404,12 +406,12 @@ def _table(path, task, rows):
 
 def _to_the_last_text(rows):
     """Rows without the blank ones at the end; other blank rows are mistakes."""
-    blank = []
+    buffer = []
     for row in rows:
-        blank.append(row)
+        buffer.append(row)
         if _filled_width(row[1]):
-            yield from blank
-            blank = []
+            yield from buffer
+            buffer = []
 
 
 def _filled_width(cells):

@@ -8,7 +8,7 @@ from decoupled.configs import OwnTaskConfig
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import Pairs
 from decoupled.tasks.classification import LabelAnswer, pack_texts, truncate
-from decoupled.tasks.description import described
+from decoupled.tasks.description import describe_task
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.text_files import LabelledTexts
 from decoupled.xtreme.files import LanguageFile, read_predictions
@@ -159,7 +159,7 @@ def test_the_longer_is_cut_first_and_of_equals_the_second(lengths, budget, kept)
     assert all(s[: len(c)] == c for s, c in zip(segments, cut, strict=True))
 
 
-SIMILARITY = described(
+SIMILARITY = describe_task(
     OwnTaskConfig(
         name="similarity",
         kind="regression",

@@ -131,7 +131,7 @@ def test_files_of_a_split_by_language(tmp_path, task, split, files, others):
 def test_a_missing_file_says_which_and_how_to_get_it(
     tmp_path, task, split, language, message
 ):
-    error = TASKS[task].missing(str(tmp_path), split, language)
+    error = TASKS[task].missing_file(str(tmp_path), split, language)
     assert isinstance(error, UserError) and "\n" not in str(error)
     with pytest.raises(UserError, match=message):
         raise error

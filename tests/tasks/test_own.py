@@ -60,7 +60,7 @@ def write(folder, **contents):
 
 
 def make(config, folder):
-    return task_of(description.described(config), folder, 64, QUESTIONS)
+    return task_of(description.describe_task(config), folder, 64, QUESTIONS)
 
 
 def read(config, folder, split="train", language="en"):
@@ -201,7 +201,7 @@ def test_languages_may_be_folders(tmp_path):
         (tmp_path / "data" / language / "test.tsv").write_text("x")
     (tmp_path / "data" / "README").write_text("x")
     config = described(files="data/{language}/{split}.tsv")
-    found = description.described(config).find_files(str(tmp_path), "test")
+    found = description.describe_task(config).find_files(str(tmp_path), "test")
     assert list(found) == ["deu_Latn", "eng_Latn"]
     assert found["deu_Latn"] == str(tmp_path / "data/deu_Latn/test.tsv")
 
@@ -209,9 +209,9 @@ def test_languages_may_be_folders(tmp_path):
 def test_an_asterisk_in_a_path_stands_for_itself(tmp_path):
     config = described(files="{split}-*-{language}.tsv")
     (tmp_path / "test-a-en.tsv").touch()
-    assert description.described(config).find_files(str(tmp_path), "test") == {}
+    assert description.describe_task(config).find_files(str(tmp_path), "test") == {}
     (tmp_path / "test-*-en.tsv").touch()
-    found = description.described(config).find_files(str(tmp_path), "test")
+    found = description.describe_task(config).find_files(str(tmp_path), "test")
     assert found == {"en": str(tmp_path / "test-*-en.tsv")}
 
 
@@ -439,7 +439,7 @@ def test_the_template_of_texts_is_the_task_sib200():
     with open("gin/tasks/own_texts.gin", encoding="utf-8") as handle:
         bindings = dict(re.findall(r"OwnTaskConfig\.(\w+) = (.+)", handle.read()))
     config = {name: ast.literal_eval(value) for name, value in bindings.items()}
-    topics = description.described(OwnTaskConfig(**config | {"name": "sib200"}))
+    topics = description.describe_task(OwnTaskConfig(**config | {"name": "sib200"}))
     assert topics == TASKS["sib200"]
 
 

@@ -211,7 +211,7 @@ def test_gold_answers_of_xquad_are_recovered(xquad, xquad_vocabulary):
     """
     windows = QuestionAnsweringConfig(64, 128, 30, 20)
     for language, read in xquad.items():
-        assert (read.moved, read.lost) == ([], [])
+        assert (read.moved_ids, read.lost_ids) == ([], [])
         features = question_features(xquad_vocabulary, read.questions, 384, windows)
         answers = gold_answers(read.questions, features)
         gold = {q.identifier: q.answers[0].text for q in read.questions}

@@ -37,7 +37,8 @@ def test_questions_in_the_order_of_the_file(tmp_path):
     assert first.answers == (Answer("1,094 km", 18, 26),)
     assert first.context[18:26] == "1,094 km"
     assert second.context is first.context
-    assert (read_file.moved, read_file.lost, read_file.repairs()) == ([], [], "")
+    assert (read_file.moved_ids, read_file.lost_ids) == ([], [])
+    assert read_file.repairs() == ""
 
 
 def test_a_list_of_articles_is_read_too(tmp_path):
@@ -58,7 +59,7 @@ def test_a_wrong_answer_start_is_repaired_and_counted(tmp_path):
     context = "one two one two one"
     read_file = read(tmp_path / "en.json", with_answer(context, "one", 10))
     assert read_file.questions[0].answers == (Answer("one", 8, 11),)
-    assert (read_file.moved, read_file.lost) == (["q"], [])
+    assert (read_file.moved_ids, read_file.lost_ids) == (["q"], [])
     assert read_file.repairs() == (
         "1 questions with an answer that is not at its answer_start, found elsewhere, "
         "as q"
@@ -71,7 +72,7 @@ def test_bytes_as_answer_start_are_seen_of_the_whole_file(tmp_path):
     document = with_answer(context, "un", len("Ééé un, ééé ".encode()))
     [question] = (read_file := read(tmp_path / "en.json", document)).questions
     assert question.answers == (Answer("un", 12, 14),)
-    assert read_file.moved == []
+    assert read_file.moved_ids == []
     assert read_file.repairs() == "answer_start counts bytes, not characters"
 
 
@@ -84,7 +85,7 @@ def test_an_answer_that_is_not_there_is_counted(tmp_path):
     read_file = read(tmp_path / "en.json", with_answer("one two", "three", 4))
     assert read_file.questions[0].answers == (Answer("three", -1, -1),)
     assert read_file.questions[0].trained_answer is None
-    assert (read_file.moved, read_file.lost) == ([], ["q"])
+    assert (read_file.moved_ids, read_file.lost_ids) == ([], ["q"])
     assert "1 questions with an answer that is not in the context" in (
         read_file.repairs()
     )

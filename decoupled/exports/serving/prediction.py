@@ -52,7 +52,7 @@ from decoupled.tasks.description import (
     XTREME,
     Column,
     TaskDescription,
-    described,
+    describe_task,
 )
 from decoupled.tasks.presets import TASKS, task_of
 from decoupled.tasks.qa_answers import scored_answers
@@ -456,7 +456,7 @@ def _description(
         labels=tuple(labels),
         metric=OWN_METRICS[kind][0],
     )
-    return described(config)
+    return describe_task(config)
 
 
 def _read_lines(path: str, columns: Sequence[Column]) -> list[LabelledTexts]:
