@@ -43,7 +43,7 @@ def main() -> None:
         raise UserError(
             'give a text with a mask, e.g. "Paris is the [MASK] of France."'
         )
-    from decoupled.exports.serving.masked_words import open_checkpoint, show_filled
+    from decoupled.exports.serving.masked_words import open_checkpoint, show_predictions
 
     model = open_checkpoint(options.model_dir, options.checkpoint)
-    show_filled(model, texts, options.top_k)
+    show_predictions(model, texts, options.top_k)

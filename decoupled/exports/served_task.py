@@ -66,8 +66,8 @@ class ServedTask:
       of their ids. segments: how many texts an input may have.
     trained_length: tokens of the inputs in training; None if the folder does not say,
       as after a conversion.
-    answers: settings of question answering. assumed: those that the folder does not
-      contain. max_characters: of an answer, instead of the limit in pieces.
+    answers: settings of question answering. assumed_settings: those that the folder
+      does not contain. max_characters: of an answer, instead of the limit in pieces.
     columns, label_column: of the texts, or of the word, in the task's files; empty for
       tasks whose files have one form.
     """
@@ -78,7 +78,7 @@ class ServedTask:
     segments: Sequence[int] = (1,)
     trained_length: int | None = None
     answers: QuestionAnsweringConfig | None = None
-    assumed: Sequence[str] = ()
+    assumed_settings: Sequence[str] = ()
     max_characters: int | None = None
     columns: Sequence[str | int] = ()
     label_column: str | int | None = None
@@ -95,8 +95,8 @@ class ServedTask:
 
     def default_length(self, config: ModelConfig) -> int:
         """The length of training; a common length if that is unknown."""
-        usual = _READER_LENGTH if self.answers else _HUB_SEQUENCE_LENGTH
-        return self.trained_length or min(usual, config.max_positions)
+        length = _READER_LENGTH if self.answers else _HUB_SEQUENCE_LENGTH
+        return self.trained_length or min(length, config.max_positions)
 
     def with_max_answer_length(self, pieces: int) -> "ServedTask":
         if self.answers is None:
@@ -109,42 +109,44 @@ class ServedTask:
         return dataclasses.replace(
             self,
             answers=dataclasses.replace(self.answers, max_answer_length=pieces),
-            assumed=[name for name in self.assumed if name != "max_answer_length"],
+            assumed_settings=[
+                name for name in self.assumed_settings if name != "max_answer_length"
+            ],
             max_characters=None,
         )
 
-    def described_answers(self) -> dict[str, Any] | None:
+    def answer_settings(self) -> dict[str, Any] | None:
         """Settings of windows and answers as JSON; one of the two limits is None."""
         if self.answers is None:
             return None
-        described = dataclasses.asdict(self.answers)
+        settings = dataclasses.asdict(self.answers)
         if self.max_characters is not None:
-            described["max_answer_length"] = None
-        return described | {"max_characters": self.max_characters}
+            settings["max_answer_length"] = None
+        return settings | {"max_characters": self.max_characters}
 
 
 def read_task(model: Model) -> ServedTask:
     """The task of an opened model."""
-    described = model.description
+    description = model.description
     path = os.path.join(model.folder, run_folder.CONFIG)
-    head = _head(path, described.task)
-    name = described.task.get("name") if described.task else None
-    columns = _columns(path, described.data)
+    head = _head(path, description.task)
+    name = description.task.get("name") if description.task else None
+    columns = _columns(path, description.data)
     segments = (1, 2) if model.vocabulary.pairs.fit(model.config) else (1,)
     if head in (CLASSIFICATION, REGRESSION):
         count = 2 if name in _PAIR_TASKS else len(columns["columns"])
         segments = (count,) if count else segments
-    reader = {}
+    reader_fields = {}
     if head == QUESTION_ANSWERING:
-        reader = _reader_settings(model)
+        reader_fields = _reader_settings(model)
     return ServedTask(
         head=head,
         name=name,
-        labels=_labels(path, described.task) if head in LABELLED else (),
+        labels=_labels(path, description.task) if head in LABELLED else (),
         segments=segments,
-        trained_length=_trained_length(path, described),
+        trained_length=_trained_length(path, description),
         **columns,
-        **reader,
+        **reader_fields,
     )
 
 
@@ -152,28 +154,28 @@ def check_exportable(
     model: Model, task: ServedTask, sequence_length: int, mlm: bool
 ) -> None:
     """Checks that a model can be exported, before anything is written."""
-    longest, prefix = model.config.max_positions, model.weights.path
-    if not _SHORTEST <= sequence_length <= longest:
+    max_positions, prefix = model.config.max_positions, model.weights.path
+    if not _SHORTEST <= sequence_length <= max_positions:
         raise UserError(
             f"--sequence_length: {sequence_length} is not between {_SHORTEST} and "
-            f"the model's max_positions = {longest}"
+            f"the model's max_positions = {max_positions}"
         )
     if task.answers:
         question, stride = task.answers.max_question_length, task.answers.doc_stride
         special = model.vocabulary.pairs.special
-        shortest = question + special + stride
-        if longest < shortest:
+        min_length = question + special + stride
+        if max_positions < min_length:
             raise UserError(
-                f"{model.folder}: max_positions = {longest} leaves no room for a "
+                f"{model.folder}: max_positions = {max_positions} leaves no room for a "
                 f"question of {question} pieces and windows that begin every {stride}; "
                 "fine-tune the model with smaller max_question_length and doc_stride"
             )
-        if sequence_length < shortest:
+        if sequence_length < min_length:
             room = max(sequence_length - special - question, 0)
             raise UserError(
                 f"--sequence_length: {sequence_length} leaves {room} pieces of "
                 f"context beside a question of {question}; windows begin every "
-                f"{stride} pieces, so give {shortest} or more"
+                f"{stride} pieces, so give {min_length} or more"
             )
     has_pairs = task.answers or 2 in task.segments
     if has_pairs and not model.vocabulary.pairs.fit(model.config):
@@ -230,7 +232,7 @@ def _reader_settings(model: Model) -> dict[str, Any]:
     answers = files.read_json(path) if files.exists(path) else {}
     features = data.get("features") if isinstance(data, dict) else None
     parts = [part for part in (features, answers) if isinstance(part, dict)]
-    known = {
+    known_settings = {
         name: part[name]
         for part in parts
         for name in _READER_DEFAULTS
@@ -240,29 +242,29 @@ def _reader_settings(model: Model) -> dict[str, Any]:
     if characters is not None:
         if type(characters) is not int or characters < 1:
             raise UserError(f"{path}: max_characters is {characters!r}, not 1 or more")
-        known["max_answer_length"] = _READER_DEFAULTS["max_answer_length"]
-    elif known.get("max_answer_length") == AUTO:
+        known_settings["max_answer_length"] = _READER_DEFAULTS["max_answer_length"]
+    elif known_settings.get("max_answer_length") == AUTO:
         # Only the training data determine that limit.
-        del known["max_answer_length"]
+        del known_settings["max_answer_length"]
     try:
-        settings = QuestionAnsweringConfig(**(_READER_DEFAULTS | known))
+        settings = QuestionAnsweringConfig(**(_READER_DEFAULTS | known_settings))
     except UserError as error:
         raise UserError(f"{model.folder}: {error}") from error
     special, question = model.vocabulary.pairs.special, settings.max_question_length
     room = model.config.max_positions - special - question
-    if "doc_stride" not in known and 0 < room < settings.doc_stride:
+    if "doc_stride" not in known_settings and 0 < room < settings.doc_stride:
         # With few positions, windows of the usual stride would skip text.
         settings = dataclasses.replace(settings, doc_stride=room)
     return {
         "answers": settings,
-        "assumed": sorted(set(_READER_DEFAULTS) - set(known)),
+        "assumed_settings": sorted(set(_READER_DEFAULTS) - set(known_settings)),
         "max_characters": characters,
     }
 
 
-def _trained_length(path: str, described: run_folder.ModelDir) -> int | None:
+def _trained_length(path: str, description: run_folder.ModelDir) -> int | None:
     """The length of inputs that `finetune` or `pretrain` wrote to config.json."""
-    data = described.data if isinstance(described.data, dict) else {}
+    data = description.data if isinstance(description.data, dict) else {}
     for part, name in (
         ("features", "max_sequence_length"),
         ("masking", "sequence_length"),
@@ -270,11 +272,11 @@ def _trained_length(path: str, described: run_folder.ModelDir) -> int | None:
         settings = data.get(part)
         if not isinstance(settings, dict) or name not in settings:
             continue
-        length, longest = settings[name], described.model.max_positions
-        if type(length) is not int or not 1 <= length <= longest:
+        length, max_positions = settings[name], description.model.max_positions
+        if type(length) is not int or not 1 <= length <= max_positions:
             raise UserError(
                 f"{path}: {name} is {length!r}, not between 1 and the model's "
-                f"max_positions = {longest}"
+                f"max_positions = {max_positions}"
             )
         return length
     return None

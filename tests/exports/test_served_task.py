@@ -82,7 +82,7 @@ def test_a_reader_has_the_settings_of_its_training_and_its_last_evaluation(run):
     trained = open_task(run)
     assert (trained.kind, trained.text_kind) == ("span_model", None)
     assert trained.answers == QuestionAnsweringConfig(9, 7, 11, 3)
-    assert (trained.default_length(CONFIG), trained.assumed) == (24, [])
+    assert (trained.default_length(CONFIG), trained.assumed_settings) == (24, [])
     other = trained.with_max_answer_length(5)
     assert other.answers == QuestionAnsweringConfig(9, 7, 5, 3)
 
@@ -118,7 +118,7 @@ def test_a_limit_in_characters_takes_the_place_of_one_in_pieces(run):
     (run / "answers.json").write_text(json.dumps(answers))
     trained = open_task(run)
     assert trained.max_characters == 50
-    assert trained.described_answers() == {
+    assert trained.answer_settings() == {
         "max_question_length": 9,
         "doc_stride": 7,
         "max_answer_length": None,
@@ -129,7 +129,7 @@ def test_a_limit_in_characters_takes_the_place_of_one_in_pieces(run):
     (run / "answers.json").write_text(json.dumps({"max_answer_length": "auto"}))
     unknown = open_task(run)
     assert unknown.answers.max_answer_length == 30
-    assert unknown.assumed == ["max_answer_length", "n_best"]
+    assert unknown.assumed_settings == ["max_answer_length", "n_best"]
     other = trained.with_max_answer_length(5)
     assert (other.max_characters, other.answers.max_answer_length) == (None, 5)
 
@@ -139,7 +139,7 @@ def test_a_reader_of_unknown_settings_has_those_of_xtreme(run):
     trained = open_task(run)
     # XTREME's scripts allow 30 pieces.
     assert trained.answers == QuestionAnsweringConfig(max_answer_length=30)
-    assert trained.assumed == sorted(dataclasses.asdict(trained.answers))
+    assert trained.assumed_settings == sorted(dataclasses.asdict(trained.answers))
 
 
 def test_the_assumed_windows_of_a_reader_fit_its_positions(run):
@@ -149,7 +149,7 @@ def test_the_assumed_windows_of_a_reader_fit_its_positions(run):
     trained = read_task(model)
     # [CLS], two [SEP] and a question of 64 leave 33.
     assert trained.answers == QuestionAnsweringConfig(64, 33, 30)
-    assert "doc_stride" in trained.assumed
+    assert "doc_stride" in trained.assumed_settings
     assert refused(run, sequence_length=99).endswith("so give 100 or more")
     with pytest.raises(UserError, match="position_embeddings has shape"):
         check_exportable(model, trained, 100, mlm=False)

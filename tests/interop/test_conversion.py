@@ -424,9 +424,7 @@ def test_to_transformers(name, ours):
 
 @pytest.mark.parametrize("name", OURS)
 def test_ours_come_back_bit_by_bit(name, ours, tmp_path):
-    from_huggingface(
-        str(ours / "exported" / name), str(tmp_path / "again"), None, allowed=[]
-    )
+    from_huggingface(str(ours / "exported" / name), str(tmp_path / "again"), None, [])
     trained = str(ours / "trained" / name)
     before = open_model(trained, verify=False).weights
     after = open_model(str(tmp_path / "again"), verify=False).weights

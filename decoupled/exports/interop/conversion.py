@@ -66,45 +66,46 @@ def match(
     targets: Mapping[str, tuple[str, Shape]],
     sources: Mapping[str, tuple[str, Shape]],
     config: str,
-    allowed: Sequence[str],
+    patterns: Sequence[str],
 ) -> Matching:
-    """Matches by name; refuses other shapes, and names left over.
+    """Matches by name; refuses other shapes and unmatched names.
 
     targets: our variable -> the name and shape that it should have in the source, by
       the sizes in `config`. sources: name in the source -> name in its file, and shape.
-    allowed: patterns, like a shell's, of names that may be left over.
+    patterns: like a shell's, of names that may be left over.
     """
-    matched = {}
-    for ours, (theirs, expected) in targets.items():
-        if theirs in sources:
-            matched[ours], shape = sources[theirs]
-            if shape != expected:
+    matches = {}
+    for name, (source_name, expected_shape) in targets.items():
+        if source_name in sources:
+            matches[name], shape = sources[source_name]
+            if shape != expected_shape:
                 raise UserError(
-                    f"{where}: {matched[ours]} has shape {list(shape)}, {config} makes "
-                    f"it {list(expected)}"
+                    f"{where}: {matches[name]} has shape {list(shape)}, {config} makes "
+                    f"it {list(expected_shape)}"
                 )
-    unused = {name for name, _ in sources.values()}.difference(matched.values())
-    unset = set(targets).difference(matched)
-    matching = Matching(matched, sorted(unused), sorted(unset))
-    for pattern in allowed:
+    unused = {name for name, _ in sources.values()}.difference(matches.values())
+    unset = set(targets).difference(matches)
+    matching = Matching(matches, sorted(unused), sorted(unset))
+    for pattern in patterns:
         if not fnmatch.filter([*unused, *unset], pattern):
             raise UserError(
                 f"--allow_partial: {pattern!r} is no variable without use or value in "
                 f"{where}; take it away or correct it"
             )
-    for names, what in (
+    for names, problem in (
         (matching.unset, "no values for"),
         (matching.unused, "no use for"),
     ):
-        refused = [
+        strays = [
             name
             for name in names
-            if not any(fnmatch.fnmatchcase(name, pattern) for pattern in allowed)
+            if not any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
         ]
-        if refused:
+        if strays:
             raise UserError(
-                f"{where}: {what} {_listed(refused)}; to convert a part of a model, "
-                f"give --allow_partial='{refused[0]}' and so on (patterns as a shell's)"
+                f"{where}: {problem} {_name_list(strays)}; to convert a part of a "
+                f"model, give --allow_partial='{strays[0]}' and so on (patterns as a "
+                "shell's)"
             )
     return matching
 
@@ -190,18 +191,18 @@ def initial_value(variable: Variable, model: ModelConfig) -> np.ndarray:
 
 
 def _write(folder: str, contents: Contents, report: dict[str, Any]) -> None:
-    run, goes_on = contents.run, contents.description
-    known = {name: x for name, x in contents.data.items() if x is not None}
+    run, parent = contents.run, contents.description
+    data = {name: x for name, x in contents.data.items() if x is not None}
     description = run_folder.ModelDir(
-        command=goes_on.command if goes_on else "convert",
+        command=parent.command if parent else "convert",
         model=contents.model,
         vocabulary_fingerprint=contents.vocabulary.fingerprint,
         vocabulary_kind=contents.vocabulary.kind,
         task=contents.task,
-        data=goes_on.data if goes_on else {"source": contents.source, **known},
+        data=parent.data if parent else {"source": contents.source, **data},
     )
     run_folder.claim(folder, description, contents.vocabulary)
-    for name in (run_folder.ANSWERS, *([run_folder.SETTINGS] if goes_on else [])):
+    for name in (run_folder.ANSWERS, *([run_folder.SETTINGS] if parent else [])):
         if run and files.exists(path := os.path.join(run, name)):
             files.write_text(os.path.join(folder, name), files.read_text(path))
     name = f"model.ckpt-{contents.step}"
@@ -217,8 +218,8 @@ def _write(folder: str, contents: Contents, report: dict[str, Any]) -> None:
 
 
 def _say_converted(report: dict[str, Any], folder: str) -> None:
-    for theirs, ours in report["renamed"].items():
-        console.say(f"  by its shape, {theirs} is {ours}")
+    for old_name, name in report["renamed"].items():
+        console.say(f"  by its shape, {old_name} is {name}")
     for name in report["unused"]:
         console.say(f"  not used: {name}")
     for name in report["unset"]:
@@ -230,14 +231,14 @@ def _say_converted(report: dict[str, Any], folder: str) -> None:
     for name, count in (report.get("vocabulary") or {}).items():
         console.say(f"  pieces, {name.replace('_', ' ')}: {count:,}")
     slots = report.get("optimizer_slots", 0)
-    also = f" and {slots} optimizer slots" if slots else ""
+    slots_note = f" and {slots} optimizer slots" if slots else ""
     console.say(
         f"{folder}: {report['kind']}, {report['variables']} variables, "
-        f"{report['parameters']:,} parameters{also}"
+        f"{report['parameters']:,} parameters{slots_note}"
     )
 
 
-def _listed(names: Sequence[str]) -> str:
+def _name_list(names: Sequence[str]) -> str:
     if len(names) <= _MOST_NAMES:
         return ", ".join(names)
     return f"{', '.join(names[:_MOST_NAMES])} and {len(names) - _MOST_NAMES} more"

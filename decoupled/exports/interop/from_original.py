@@ -49,36 +49,36 @@ def from_original(
     model_dir: str,
     model: ModelConfig,
     vocabulary: str,
-    allowed: Sequence[str],
+    allowed_patterns: Sequence[str],
 ) -> dict[str, Any]:
     """Converts a checkpoint and its vocabulary; returns the content of conversion.json.
 
-    `allowed` is as for `from_huggingface`.
+    `allowed_patterns` are as for `from_huggingface`.
     """
     check_target(model_dir)
-    stored = CheckpointFile(checkpoint)
+    original = CheckpointFile(checkpoint)
     pieces = open_vocabulary(vocabulary)
     notes = []
     _check_folder(os.path.dirname(checkpoint), model, pieces, notes)
     weights = {
         name: shape
-        for name, shape in stored.shapes.items()
+        for name, shape in original.shapes.items()
         if name != names.GLOBAL_STEP and not names.is_moment(name)
     }
     encoder = names.declare(model, names.NO_HEAD)
-    whole = names.shapes(model, names.MASKED_LM)
-    head = {name: shape for name, shape in whole.items() if name not in encoder}
-    renamed = match_by_shape(checkpoint, head, weights)
-    has_head = bool(renamed or set(head) & set(weights))
+    head_shapes = names.shapes(model, names.MASKED_LM)
+    head = {name: shape for name, shape in head_shapes.items() if name not in encoder}
+    renames = match_by_shape(checkpoint, head, weights)
+    has_head = bool(renames or set(head) & set(weights))
     kept_head = names.Head(has_head, pooler=f"{names.POOLER}/kernel" in weights)
     shapes, variables = names.shapes(model, kept_head), names.declare(model, kept_head)
-    targets = {name: (renamed.get(name, name), shapes[name]) for name in shapes}
+    targets = {name: (renames.get(name, name), shapes[name]) for name in shapes}
     sources = {name: (name, shape) for name, shape in weights.items()}
-    matching = match(checkpoint, targets, sources, _SIZES, allowed)
-    slots = _moments(stored, matching.sources, shapes)
-    read_from = matching.sources | slots
+    matching = match(checkpoint, targets, sources, _SIZES, allowed_patterns)
+    slots = _moments(original, matching.sources, shapes)
+    origins = matching.sources | slots
     about = {
-        "renamed": {theirs: ours for ours, theirs in sorted(renamed.items())},
+        "renamed": {old: new for new, old in sorted(renames.items())},
         "unused": matching.unused,
         "unset": matching.unset,
         "encoder_only": not has_head,
@@ -87,8 +87,8 @@ def from_original(
     }
 
     def value_of(name: str) -> np.ndarray | tf.Tensor:
-        if name in read_from:
-            return stored.read_tensor(read_from[name])
+        if name in origins:
+            return original.read_tensor(origins[name])
         return initial_value(variables[name], model)
 
     return write_converted_folder(
@@ -101,7 +101,7 @@ def from_original(
             task=None,
             shapes=shapes,
             value_of=value_of,
-            step=stored.global_step or 0,
+            step=original.global_step or 0,
             about=about,
             slots=list(slots),
         ),
@@ -131,10 +131,10 @@ def _check_folder(folder, model, vocabulary, notes) -> None:
     if not isinstance(content, dict):
         raise UserError(f"{path}: not an object")
     for name, value in original_settings(model).items():
-        beside = content.get(name, value)
-        if beside != value:
+        setting = content.get(name, value)
+        if setting != value:
             raise UserError(
-                f"{path}: {name} is {beside!r}, but {value!r} in {_SIZES}; correct it"
+                f"{path}: {name} is {setting!r}, but {value!r} in {_SIZES}; correct it"
             )
 
 
@@ -147,40 +147,40 @@ def match_by_shape(
     the only one of that shape whose role fits. The last part of its name (gamma, beta,
     bias, kernel) may say its role. Returns our name -> the checkpoint's.
     """
-    left = [n for n in weights if n not in head and not n.startswith("bert/")]
-    matched = {}
+    free_names = [n for n in weights if n not in head and not n.startswith("bert/")]
+    matches = {}
     for name, shape in head.items():
         if name in weights:
             continue
-        fitting = [
+        candidates = [
             other
-            for other in left
+            for other in free_names
             if weights[other] == shape and _role(other) in (_role(name), "")
         ]
-        if len(fitting) > 1:
+        if len(candidates) > 1:
             raise UserError(
-                f"{where}: {' and '.join(fitting)} could each be {name} "
+                f"{where}: {' and '.join(candidates)} could each be {name} "
                 f"{list(shape)}; save the checkpoint without one of them"
             )
-        if fitting:
-            matched[name] = fitting[0]
-            left.remove(fitting[0])
-    return matched
+        if candidates:
+            matches[name] = candidates[0]
+            free_names.remove(candidates[0])
+    return matches
 
 
 def _role(name: str) -> str:
-    scope, _, last = name.rpartition("/")
-    role = _ROLES.get(last, "")
+    scope, _, part = name.rpartition("/")
+    role = _ROLES.get(part, "")
     return "beta" if role == "bias" and "norm" in scope.lower() else role
 
 
 def _moments(
-    stored: CheckpointFile, sources: Mapping[str, str], shapes: Mapping[str, Shape]
+    original: CheckpointFile, sources: Mapping[str, str], shapes: Mapping[str, Shape]
 ) -> dict[str, str]:
     """Our slot -> the checkpoint's, for variables with both moments there."""
     moments = {}
-    for name, theirs in sources.items():
-        their_slots = names.slots(theirs)
-        if all(stored.shapes.get(slot) == shapes[name] for slot in their_slots):
-            moments |= zip(names.slots(name), their_slots, strict=True)
+    for name, source in sources.items():
+        source_slots = names.slots(source)
+        if all(original.shapes.get(slot) == shapes[name] for slot in source_slots):
+            moments |= zip(names.slots(name), source_slots, strict=True)
     return moments

@@ -69,99 +69,99 @@ class _Source(NamedTuple):
     parameters: current name -> name in the file.
     """
 
-    described: HuggingFaceModel
-    stored: SafetensorsFolder
+    config: HuggingFaceModel
+    weights: SafetensorsFolder
     parameters: dict[str, str]
 
 
 def from_huggingface(
-    folder: str, model_dir: str, vocabulary: str | None, allowed: Sequence[str]
+    folder: str, model_dir: str, vocabulary: str | None, allowed_patterns: Sequence[str]
 ) -> dict[str, Any]:
     """Converts a folder of transformers; returns the content of conversion.json.
 
     `vocabulary` is a SentencePiece model, if the folder has only its tokenizer.json.
-    `allowed` are patterns of names that may stay unused or without value. A variable
+    `allowed_patterns` are of names that may stay unused or without value. A variable
     without value is initialised as for training from scratch.
     """
     check_target(model_dir)
     source = _open(folder)
-    described, stored, parameters = source
-    model, family, notes = described.model, described.family, list(described.notes)
-    pieces = open_tokenizer(folder, vocabulary, described, notes)
+    config, weights, parameters = source
+    model, family, notes = config.model, config.family, list(config.notes)
+    pieces = open_tokenizer(folder, vocabulary, config, notes)
     head = _head_of_source(source)
     shapes = names.shapes(model, head)
     targets = {
         name: (
-            huggingface_name(name, family, described.head),
+            huggingface_name(name, family, config.head),
             huggingface_shape(name, shape, family),
         )
         for name, shape in shapes.items()
     }
     sources = {
-        name: (parameter, stored.tensors[parameter].shape)
+        name: (parameter, weights.tensors[parameter].shape)
         for name, parameter in parameters.items()
     }
-    matching = match(folder, targets, sources, CONFIG, allowed)
+    matching = match(folder, targets, sources, CONFIG, allowed_patterns)
     variables = names.declare(model, head)
 
     def value_of(name: str) -> np.ndarray:
         if name not in matching.sources:
             return initial_value(variables[name], model)
-        return our_value(name, stored.read(matching.sources[name]), family)
+        return our_value(name, weights.read(matching.sources[name]), family)
 
     contents = Contents(
         source=os.path.abspath(folder),
-        kind=f"{family.name} ({described.head or 'encoder'})",
+        kind=f"{family.name} ({config.head or 'encoder'})",
         model=model,
         vocabulary=pieces,
-        task=_task(described),
+        task=_task(config),
         shapes=shapes,
         value_of=value_of,
         step=0,
         about={
             "unused": matching.unused,
             "unset": matching.unset,
-            "encoder_only": described.head is None,
+            "encoder_only": config.head is None,
             "notes": notes,
         },
-        data={"classifier_dropout": described.classifier_dropout},
+        data={"classifier_dropout": config.classifier_dropout},
     )
     return write_converted_folder(model_dir, contents)
 
 
 def _open(folder: str) -> _Source:
-    described = read_config(folder)
-    family = described.family
-    stored = SafetensorsFolder(folder)
-    parameters = canonical_names(stored.tensors, family, folder)
+    config = read_config(folder)
+    family = config.family
+    weights = SafetensorsFolder(folder)
+    parameters = canonical_names(weights.tensors, family, folder)
     decoder_bias = f"{family.decoder}.bias"
-    if described.model.coupled:
+    if config.model.coupled:
         words = huggingface_name(names.WORD_EMBEDDINGS, family, None)
-        _join_tied(stored, parameters, f"{family.decoder}.weight", words)
-        _join_tied(stored, parameters, decoder_bias, family.output_bias)
+        _join_tied(weights, parameters, f"{family.decoder}.weight", words)
+        _join_tied(weights, parameters, decoder_bias, family.output_bias)
     elif decoder_bias in parameters:
         # An untied BERT still has the other bias, but does not add it.
         parameters[family.output_bias] = parameters.pop(decoder_bias)
-    return _Source(_without_identity(described, stored, parameters), stored, parameters)
+    return _Source(_without_identity(config, weights, parameters), weights, parameters)
 
 
 def _join_tied(
-    stored: SafetensorsFolder, parameters: dict[str, str], second: str, first: str
+    weights: SafetensorsFolder, parameters: dict[str, str], duplicate: str, name: str
 ) -> None:
     """Joins two names of one parameter; a file may contain either or both."""
-    if second not in parameters:
+    if duplicate not in parameters:
         return
-    parameter = parameters.pop(second)
-    if first not in parameters:
-        parameters[first] = parameter
-    elif not stored.same_content(parameters[first], parameter):
+    parameter = parameters.pop(duplicate)
+    if name not in parameters:
+        parameters[name] = parameter
+    elif not weights.same_content(parameters[name], parameter):
         raise UserError(
-            f"{stored.folder}: {CONFIG} ties {second} to {first}, but they differ"
+            f"{weights.folder}: {CONFIG} ties {duplicate} to {name}, but they differ"
         )
 
 
 def _without_identity(
-    described: HuggingFaceModel, stored: SafetensorsFolder, parameters: dict[str, str]
+    config: HuggingFaceModel, weights: SafetensorsFolder, parameters: dict[str, str]
 ) -> HuggingFaceModel:
     """The model without its input projection, if that is a unit matrix.
 
@@ -169,25 +169,25 @@ def _without_identity(
     that only with `project_equal_widths`. `to_huggingface` writes a unit matrix for
     models without projection, and this function removes it again.
     """
-    model = described.model
+    model = config.model
     kernel, bias = (huggingface_name(name, REMBERT, None) for name in (_KERNEL, _BIAS))
     if (
-        described.family is not REMBERT
+        config.family is not REMBERT
         or model.input_embedding_size != model.hidden_size
         or not {kernel, bias} <= parameters.keys()
     ):
-        return described
-    unit = np.eye(model.hidden_size, dtype=np.float32)
-    is_unit = np.array_equal(stored.read(parameters[kernel]), unit)
-    if is_unit and not np.any(stored.read(parameters[bias])):
+        return config
+    identity = np.eye(model.hidden_size, dtype=np.float32)
+    is_identity = np.array_equal(weights.read(parameters[kernel]), identity)
+    if is_identity and not np.any(weights.read(parameters[bias])):
         del parameters[kernel], parameters[bias]
-        return described
-    projected = dataclasses.replace(model, project_equal_widths=True)
-    return described._replace(model=projected)
+        return config
+    projected_model = dataclasses.replace(model, project_equal_widths=True)
+    return config._replace(model=projected_model)
 
 
 def _head_of_source(source: _Source) -> names.Head:
-    family, head = source.described.family, source.described.head
+    family, head = source.config.family, source.config.head
     pooler = huggingface_name(f"{names.POOLER}/kernel", family, None)
     return names.Head(
         masked_lm=head == MASKED_LM,
@@ -197,30 +197,30 @@ def _head_of_source(source: _Source) -> names.Head:
 
 
 def _label_count(source: _Source) -> int:
-    described, stored, parameters = source
-    if described.head == QUESTION_ANSWERING:
+    config, weights, parameters = source
+    if config.head == QUESTION_ANSWERING:
         return names.SPANS.labels
-    name = huggingface_name(names.TASK_WEIGHTS, described.family, described.head)
+    name = huggingface_name(names.TASK_WEIGHTS, config.family, config.head)
     if name not in parameters:
-        raise UserError(f"{stored.folder}: no {name}, which the head needs")
+        raise UserError(f"{weights.folder}: no {name}, which the head needs")
     parameter = parameters[name]
-    count = (stored.tensors[parameter].shape or (0,))[0]
-    labels = len(described.labels or [REGRESSION])
+    count = (weights.tensors[parameter].shape or (0,))[0]
+    labels = len(config.labels or [REGRESSION])
     if labels != count:
         raise UserError(
-            f"{stored.folder}: {parameter} has {count} rows, {CONFIG} has {labels} "
+            f"{weights.folder}: {parameter} has {count} rows, {CONFIG} has {labels} "
             "labels"
         )
     return count
 
 
-def _task(described: HuggingFaceModel) -> dict[str, Any] | None:
-    if described.head in (None, MASKED_LM):
+def _task(config: HuggingFaceModel) -> dict[str, Any] | None:
+    if config.head in (None, MASKED_LM):
         return None
     return {
-        "name": run_folder.task_name(described.task or "") or "converted",
-        "labels": described.labels or [],
-        "kind": described.head,
+        "name": run_folder.task_name(config.task or "") or "converted",
+        "labels": config.labels or [],
+        "kind": config.head,
     }
 
 
@@ -253,17 +253,17 @@ def to_huggingface(
     )
     with new_folder(hf_dir) as folder:
         path = os.path.join(folder, FILE_NAME)
-        written = _write_weights(model, family, head, shapes, path)
+        tensor_shapes = _write_weights(model, family, head, shapes, path)
         write_tokenizer(folder, model.vocabulary, model.config)
         files.write_json(os.path.join(folder, CONFIG), config)
-    left_out = sorted(set(model.weights) - set(shapes))
-    for name in left_out:
+    unused_names = sorted(set(model.weights) - set(shapes))
+    for name in unused_names:
         console.say(f"  left out: {name}")
     report = {
         "architecture": config["architectures"][0],
-        "tensors": len(written),
-        "parameters": sum(int(np.prod(shape)) for shape in written.values()),
-        "left_out": left_out,
+        "tensors": len(tensor_shapes),
+        "parameters": sum(int(np.prod(shape)) for shape in tensor_shapes.values()),
+        "left_out": unused_names,
     }
     console.say(
         f"{hf_dir}: {report['architecture']}, {report['tensors']} tensors, "
@@ -319,22 +319,22 @@ def _write_weights(
     path: str,
 ) -> dict[str, Shape]:
     """Writes the weights one by one; returns the shapes by transformers' names."""
-    ours = {huggingface_name(name, family, head): name for name in shapes}
-    theirs = {
+    our_names = {huggingface_name(name, family, head): name for name in shapes}
+    tensor_shapes = {
         parameter: huggingface_shape(name, shapes[name], family)
-        for parameter, name in ours.items()
+        for parameter, name in our_names.items()
     }
-    made = _identity_projection(model.config, family)
-    theirs |= {parameter: value.shape for parameter, value in made.items()}
+    projection = _identity_projection(model.config, family)
+    tensor_shapes |= {parameter: value.shape for parameter, value in projection.items()}
 
     def value_of(parameter: str) -> np.ndarray:
-        if parameter in made:
-            return made[parameter]
-        name = ours[parameter]
+        if parameter in projection:
+            return projection[parameter]
+        name = our_names[parameter]
         return huggingface_value(name, model.weights[name], family)
 
-    write_safetensors(path, theirs, value_of)
-    return theirs
+    write_safetensors(path, tensor_shapes, value_of)
+    return tensor_shapes
 
 
 def _identity_projection(config: ModelConfig, family: Family) -> dict[str, np.ndarray]:
@@ -358,17 +358,17 @@ def huggingface_name(name: str, family: Family, head: str | None) -> str:
     if name in (names.TASK_WEIGHTS, names.TASK_BIAS):
         layer = family.classifier if is_classifier else _TOKEN_LAYERS[head]
         return f"{layer}.{'weight' if name == names.TASK_WEIGHTS else 'bias'}"
-    layer, _, last = name.rpartition("/")
-    if last.endswith("_embeddings"):
-        layer, last = name, "kernel"
-    last = "weight" if last == "kernel" else _LAYER_NORM.get(last, last)
-    renamed = {names.TRANSFORM: family.dense, names.TRANSFORM_NORM: family.norm}
+    layer, _, part = name.rpartition("/")
+    if part.endswith("_embeddings"):
+        layer, part = name, "kernel"
+    part = "weight" if part == "kernel" else _LAYER_NORM.get(part, part)
+    layer_names = {names.TRANSFORM: family.dense, names.TRANSFORM_NORM: family.norm}
     if is_classifier and family.classifier_pooler:
-        renamed[names.POOLER] = family.classifier_pooler
-    if layer not in renamed:
+        layer_names[names.POOLER] = family.classifier_pooler
+    if layer not in layer_names:
         layer = re.sub(r"^bert/", f"{family.prefix}/", layer)
         layer = re.sub(r"/layer_(\d+)", r"/layer/\1", layer).replace("/", ".")
-    return f"{renamed.get(layer, layer)}.{last}"
+    return f"{layer_names.get(layer, layer)}.{part}"
 
 
 def huggingface_shape(name: str, shape: Shape, family: Family) -> Shape:
@@ -378,11 +378,11 @@ def huggingface_shape(name: str, shape: Shape, family: Family) -> Shape:
     return shape[::-1] if name.endswith("/kernel") else shape
 
 
-def our_value(name: str, stored: np.ndarray, family: Family) -> np.ndarray:
+def our_value(name: str, parameter: np.ndarray, family: Family) -> np.ndarray:
     """A view of a parameter in the shape of our variable `name`."""
     if name == names.POSITION_EMBEDDINGS:
-        return stored[family.unused_positions :]
-    return stored.T if name.endswith("/kernel") else stored
+        return parameter[family.unused_positions :]
+    return parameter.T if name.endswith("/kernel") else parameter
 
 
 def huggingface_value(name: str, value: np.ndarray, family: Family) -> np.ndarray:
@@ -400,17 +400,17 @@ def canonical_names(
     Early BERT files use gamma and beta, and the parameters of a bare encoder lack the
     family's prefix. Position ids, which old versions saved, are not parameters.
     """
-    canonical = {}
+    result = {}
     for name in sorted(parameters):
         if name.endswith(".position_ids"):
             continue
-        modern = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
-        modern = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", modern)
-        if modern.startswith(("embeddings.", "encoder.", "pooler.")):
-            modern = f"{family.prefix}.{modern}"
-        if modern in canonical:
+        current_name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
+        current_name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", current_name)
+        if current_name.startswith(("embeddings.", "encoder.", "pooler.")):
+            current_name = f"{family.prefix}.{current_name}"
+        if current_name in result:
             raise UserError(
-                f"{folder}: {canonical[modern]} and {name} are the same parameter"
+                f"{folder}: {result[current_name]} and {name} are the same parameter"
             )
-        canonical[modern] = name
-    return canonical
+        result[current_name] = name
+    return result

@@ -248,9 +248,9 @@ def read_config(folder: str) -> HuggingFaceModel:
     labels = _labels(path, content, head, notes)
     head = _kind(path, content, head, labels, notes)
     task = content.get("finetuning_task")
-    known = {*_SIZES.values(), *_FIXED, *_READ_ELSEWHERE, *_WITHOUT_EFFECT}
-    if unknown := sorted(set(content) - known):
-        notes.append(f"{CONFIG}: not known and not used: {', '.join(unknown)}")
+    known_settings = {*_SIZES.values(), *_FIXED, *_READ_ELSEWHERE, *_WITHOUT_EFFECT}
+    if unknown_settings := sorted(set(content) - known_settings):
+        notes.append(f"{CONFIG}: not known and not used: {', '.join(unknown_settings)}")
     return HuggingFaceModel(
         family=family,
         head=head,
@@ -280,7 +280,7 @@ def make_config(
     config = {
         "architectures": [f"{family.name}{suffix}"],
         "model_type": family.model_type,
-        **_their_sizes(model, family),
+        **_transformers_sizes(model, family),
         "hidden_act": _TO_ACTIVATION[model.activation],
         "pad_token_id": vocabulary.pad_id,
         "bos_token_id": vocabulary.cls_id,
@@ -314,35 +314,37 @@ def make_config(
 def original_settings(model: ModelConfig) -> dict[str, Any]:
     """What the config.json of an original BERT says of a model's function."""
     # Its "gelu" may be either form: releases of the code differ.
-    sizes = _their_sizes(model, BERT)
-    sizes = {t: sizes[t] for o, t in _SIZES.items() if o not in _FLOATS}
+    sizes = _transformers_sizes(model, BERT)
+    sizes = {key: sizes[key] for name, key in _SIZES.items() if name not in _FLOATS}
     return sizes | {"hidden_act": model.activation.removesuffix("_tanh")}
 
 
-def _their_sizes(model, family):
-    sizes = {theirs: getattr(model, ours) for ours, theirs in _SIZES.items()}
+def _transformers_sizes(model, family):
+    sizes = {key: getattr(model, name) for name, key in _SIZES.items()}
     sizes["max_position_embeddings"] += family.unused_positions
     return sizes
 
 
 def _architecture(path, content):
-    named = content.get("model_type")
-    family = FAMILIES.get(named) if isinstance(named, str) else None
+    model_type = content.get("model_type")
+    # The value may be anything that JSON has, a list for example.
+    key = model_type if isinstance(model_type, str) else None
+    family = FAMILIES.get(key)
     if family is None:
-        differs = _OTHER_MODELS.get(named) if isinstance(named, str) else None
+        difference = f", {_OTHER_MODELS[key]}" if key in _OTHER_MODELS else ""
         raise UserError(
-            f"{path}: model_type is {named!r}{f', {differs}' if differs else ''}; "
-            f"known are {', '.join(FAMILIES)}"
+            f"{path}: model_type is {model_type!r}{difference}; known are "
+            f"{', '.join(FAMILIES)}"
         )
-    listed = content.get("architectures") or [f"{family.name}Model"]
-    if not isinstance(listed, list):
-        raise UserError(f"{path}: architectures is {listed!r}, not a list of names")
-    suffix = str(listed[0]).removeprefix(family.name)
+    classes = content.get("architectures") or [f"{family.name}Model"]
+    if not isinstance(classes, list):
+        raise UserError(f"{path}: architectures is {classes!r}, not a list of names")
+    suffix = str(classes[0]).removeprefix(family.name)
     if family is BERT and suffix == "ForPreTraining":
         return family, MASKED_LM
     if suffix not in HEADS:
         known = ", ".join(family.name + name for name in HEADS)
-        raise UserError(f"{path}: architecture {listed[0]!r}; known are {known}")
+        raise UserError(f"{path}: architecture {classes[0]!r}; known are {known}")
     return family, HEADS[suffix]
 
 
@@ -360,17 +362,16 @@ def _check_xlm_r(path, content, head):
 
 def _sizes(path, content, family):
     sizes = {}
-    for ours, theirs in _SIZES.items():
-        if theirs not in content:
-            raise UserError(f"{path}: no {theirs}")
-        sizes[ours] = content[theirs]
-        check_size(path, theirs, sizes[ours])
-        if ours in _FLOATS and type(sizes[ours]) is int:
-            sizes[ours] = float(sizes[ours])
+    for name, key in _SIZES.items():
+        if key not in content:
+            raise UserError(f"{path}: no {key}")
+        sizes[name] = content[key]
+        check_size(path, key, sizes[name])
+        if name in _FLOATS and type(sizes[name]) is int:
+            sizes[name] = float(sizes[name])
     if type(sizes["max_positions"]) is int:
         sizes["max_positions"] -= family.unused_positions
     activation = content.get("hidden_act")
-    # The value may be anything that JSON has, a list for example.
     if not isinstance(activation, str) or activation not in ACTIVATIONS:
         raise UserError(
             f"{path}: hidden_act is {activation!r}; known are {', '.join(ACTIVATIONS)}"
@@ -392,10 +393,12 @@ def _sizes(path, content, family):
 
 
 def _embedding_sizes(path, content, family, hidden):
-    tied = content.get("tie_word_embeddings", family is not REMBERT)
-    if type(tied) is not bool:
-        raise UserError(f"{path}: tie_word_embeddings is {tied!r}, not true or false")
-    if tied and family is REMBERT:
+    is_tied = content.get("tie_word_embeddings", family is not REMBERT)
+    if type(is_tied) is not bool:
+        raise UserError(
+            f"{path}: tie_word_embeddings is {is_tied!r}, not true or false"
+        )
+    if is_tied and family is REMBERT:
         raise UserError(
             f"{path}: tie_word_embeddings is True, but RemBERT's input and output "
             "embedding are two tables; set it to false if the weights have both"
@@ -414,7 +417,7 @@ def _embedding_sizes(path, content, family, hidden):
         return {
             "input_embedding_size": hidden,
             "output_embedding_size": hidden,
-            "coupled": tied,
+            "coupled": is_tied,
         }
     for name in ("input_embedding_size", "output_embedding_size"):
         if name not in content:
@@ -470,8 +473,8 @@ def _classifier_dropout(path, content, family, head, notes):
                 "FinetuningConfig.classifier_dropout"
             )
         return None
-    usual = 0.1 if family is REMBERT else content["hidden_dropout_prob"]
-    rate = usual if rate is None else rate
+    default_rate = 0.1 if family is REMBERT else content["hidden_dropout_prob"]
+    rate = default_rate if rate is None else rate
     if type(rate) not in (int, float) or not 0 <= rate < 1:
         raise UserError(f"{path}: {family.classifier_dropout} is {rate!r}")
     return float(rate)
@@ -481,16 +484,16 @@ def _labels(path, content, head, notes):
     """The labels by id, by default transformers' two; None for heads without labels."""
     if head in (None, MASKED_LM, QUESTION_ANSWERING):
         return None
-    listed = content.get("id2label")
+    id2label = content.get("id2label")
     count = content.get("num_labels", content.get("_num_labels"))
     if count is not None and (type(count) is not int or count < 1):
         raise UserError(f"{path}: num_labels is {count!r}")
-    if listed is None:
+    if id2label is None:
         return [f"LABEL_{index}" for index in range(count or 2)]
-    if not isinstance(listed, dict) or not listed:
+    if not isinstance(id2label, dict) or not id2label:
         raise UserError(f"{path}: id2label does not number labels from 0 on")
     labels = {}
-    for key, label in listed.items():
+    for key, label in id2label.items():
         if not re.fullmatch(r"[0-9]{1,9}", key) or int(key) in labels:
             raise UserError(f"{path}: id2label does not number labels from 0 on: {key}")
         labels[int(key)] = label
@@ -500,8 +503,8 @@ def _labels(path, content, head, notes):
         raise UserError(
             f"{path}: num_labels is {count}, but id2label has {len(labels)} labels"
         )
-    in_order = (labels[index] for index in range(len(labels)))
-    labels = check_labels(in_order, f"{path}: id2label")
+    ordered_labels = (labels[index] for index in range(len(labels)))
+    labels = check_labels(ordered_labels, f"{path}: id2label")
     _check_label_ids(path, content.get("label2id"), labels, notes)
     return labels
 

@@ -55,7 +55,7 @@ _MOST_UNUSED = 128
 
 
 def open_tokenizer(
-    folder: str, model: str | None, described: HuggingFaceModel, notes: list[str]
+    folder: str, model: str | None, config: HuggingFaceModel, notes: list[str]
 ) -> Vocabulary:
     """The vocabulary of a folder, checked; what the user should know goes to `notes`.
 
@@ -68,7 +68,7 @@ def open_tokenizer(
         )
     _note_modules(folder, notes)
     vocabulary = open_vocabulary(folder, notes, model)
-    rows, size = described.model.vocab_size, vocabulary.size
+    rows, size = config.model.vocab_size, vocabulary.size
     is_padded = vocabulary.kind == SENTENCEPIECE or rows - size < _MOST_UNUSED
     if size > rows or not is_padded:
         raise UserError(
@@ -77,9 +77,9 @@ def open_tokenizer(
         )
     if size < rows:
         notes.append(unused_rows(vocabulary, rows))
-    _check_types(folder, vocabulary, described, notes)
-    _check_ids(folder, vocabulary, described, notes)
-    _note_length(folder, described, notes)
+    _check_types(folder, vocabulary, config, notes)
+    _check_ids(folder, vocabulary, config, notes)
+    _note_length(folder, config, notes)
     return vocabulary
 
 
@@ -98,30 +98,30 @@ def unused_rows(vocabulary: Vocabulary, rows: int) -> str:
     return f"{pieces:,} pieces, {rows:,} rows of embeddings: no text uses the last rows"
 
 
-def _check_types(folder, vocabulary, described, notes) -> None:
+def _check_types(folder, vocabulary, config, notes) -> None:
     """Whether the second text of a pair has another type in transformers, too."""
     inputs = read_object(folder, TOKENIZER_CONFIG).get("model_input_names")
     has_types = inputs is None or "token_type_ids" in items(inputs)
     if has_types or not vocabulary.pairs.second_type:
         return
     no_types = f"{TOKENIZER_CONFIG}: pairs get no token types; here the second text"
-    if described.head == QUESTION_ANSWERING and described.model.type_vocab_size > 1:
+    if config.head == QUESTION_ANSWERING and config.model.type_vocab_size > 1:
         raise UserError(f"{folder}/{no_types} has type 1; set model_input_names")
-    if described.head == CLASSIFICATION:
+    if config.head == CLASSIFICATION:
         notes.append(f"{no_types} of a pair has type 1")
 
 
-def _check_ids(folder, vocabulary, described, notes) -> None:
-    unused = described.family.unused_positions
-    if unused and vocabulary.pad_id + 1 != unused:
+def _check_ids(folder, vocabulary, config, notes) -> None:
+    offset = config.family.unused_positions
+    if offset and vocabulary.pad_id + 1 != offset:
         raise UserError(
-            f"{folder}/{CONFIG}: XLM-R gives tokens of id {unused - 1} the position of "
+            f"{folder}/{CONFIG}: XLM-R gives tokens of id {offset - 1} the position of "
             f"padding, but padding of {vocabulary.path} has id {vocabulary.pad_id}; "
             "only a tokenizer that pads with that id can be converted"
         )
-    expected = (vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id)
+    expected_ids = (vocabulary.pad_id, vocabulary.cls_id, vocabulary.sep_id)
     for name, setting, index in zip(
-        ("pad", "bos", "eos"), described.special_ids, expected, strict=True
+        ("pad", "bos", "eos"), config.special_ids, expected_ids, strict=True
     ):
         if setting is None or setting == index:
             continue
@@ -136,23 +136,23 @@ def _check_ids(folder, vocabulary, described, notes) -> None:
         notes.append(f"{CONFIG}: {name}_token_id is {setting!r}, which is not used")
 
 
-def _note_length(folder, described, notes) -> None:
-    config = read_object(folder, TOKENIZER_CONFIG)
-    lengths = [config.get(name) for name in ("model_max_length", "max_len")]
+def _note_length(folder, config, notes) -> None:
+    settings = read_object(folder, TOKENIZER_CONFIG)
+    lengths = [settings.get(name) for name in ("model_max_length", "max_len")]
     truncation = entry(read_object(folder, TOKENIZER), "truncation")
     lengths.append(truncation.get("max_length"))
     # sentence-transformers sets the tokenizer's limits anew.
-    sentences = read_object(folder, SENTENCES).get("max_seq_length")
-    lengths = lengths if sentences is None else [sentences]
-    shorter = [
+    sentence_length = read_object(folder, SENTENCES).get("max_seq_length")
+    lengths = lengths if sentence_length is None else [sentence_length]
+    limits = [
         length
         for length in lengths
-        if type(length) is int and 0 < length < described.model.max_positions
+        if type(length) is int and 0 < length < config.model.max_positions
     ]
-    if shorter:
+    if limits:
         notes.append(
-            f"its tokenizer cuts texts at {min(shorter)} tokens; to do the same, give "
-            f"--sequence_length={min(shorter)} to export"
+            f"its tokenizer cuts texts at {min(limits)} tokens; to do the same, give "
+            f"--sequence_length={min(limits)} to export"
         )
 
 
@@ -166,19 +166,19 @@ def _note_modules(folder, notes) -> None:
     if not files.exists(path):
         return
     kinds = [str(entry({"": m}, "").get("type")) for m in items(files.read_json(path))]
-    others = [kind.rpartition(".")[2] for kind in kinds[1:]]
+    modules = [kind.rpartition(".")[2] for kind in kinds[1:]]
     notes.append(
-        f"modules.json: the model alone is converted, without {', '.join(others)}"
+        f"modules.json: the model alone is converted, without {', '.join(modules)}"
     )
 
 
 def write_tokenizer(folder: str, vocabulary: Vocabulary, model: ModelConfig) -> None:
     """Writes tokenizer.json, its two companions, and the file that it was made from."""
-    special = special_tokens(vocabulary)
+    spellings = special_tokens(vocabulary)
     for name, content in (
         (TOKENIZER, tokenizer_json(vocabulary)),
-        (TOKENIZER_CONFIG, _tokenizer_config(vocabulary, model, special)),
-        (SPECIAL_TOKENS, special),
+        (TOKENIZER_CONFIG, _tokenizer_config(vocabulary, model, spellings)),
+        (SPECIAL_TOKENS, spellings),
     ):
         files.write_json(os.path.join(folder, name), content)
     name, content = SENTENCEPIECE_FILE, vocabulary.content
@@ -207,7 +207,7 @@ def special_tokens(vocabulary: Vocabulary) -> dict[str, str]:
 
 def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
     """The content of tokenizer.json."""
-    shared = {
+    parts = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
@@ -215,22 +215,22 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
         "post_processor": _post_processor(vocabulary),
     }
     if isinstance(vocabulary, WordPiece):
-        return shared | _wordpiece(vocabulary)
+        return parts | _wordpiece(vocabulary)
     settings = vocabulary.settings
     pieces = [vocabulary.id_to_piece(index) for index in range(vocabulary.size)]
     user_defined = [pieces[index] for index in vocabulary.user_defined_ids]
-    changed = [
+    bad_pieces = [
         piece
         for piece in user_defined
         if settings.charsmap and piece != unicodedata.normalize("NFKC", piece)
     ]
-    for refused, what in (
+    for is_refused, why in (
         (settings.model_type != UNIGRAM, "not a unigram model"),
         (not settings.remove_whitespace, "keeps repeated spaces"),
-        (changed, f"normalisation changes its user-defined piece {changed[:1]}"),
+        (bad_pieces, f"normalisation changes its user-defined piece {bad_pieces[:1]}"),
     ):
-        if refused:
-            raise UserError(f"{vocabulary.path}: {what}; no tokenizer.json can be made")
+        if is_refused:
+            raise UserError(f"{vocabulary.path}: {why}; no tokenizer.json can be made")
     pipeline = {
         "normalizer": _normalizer(settings),
         "pre_tokenizer": _pre_tokenizer(pieces),
@@ -239,7 +239,7 @@ def tokenizer_json(vocabulary: Vocabulary) -> dict[str, Any]:
     if _is_like_xlm_r(vocabulary):
         pipeline = _xlm_r_pipeline(settings)
     return {
-        **shared,
+        **parts,
         **pipeline,
         "model": {
             "type": "Unigram",
@@ -309,9 +309,9 @@ def _fairseq_model(vocabulary: SentencePiece) -> bytes:
     """The model with fairseq's ids: without <pad> and <mask>, <unk> first."""
     pieces = read_pieces(vocabulary.content, vocabulary.path)
     by_text = {piece.text: piece for piece in pieces[:4]}
-    first = [by_text[name] for name in ("<unk>", "<s>", "</s>")]
+    first_pieces = [by_text[name] for name in ("<unk>", "<s>", "</s>")]
     charsmap = vocabulary.settings.charsmap
-    return make_model([*first, *pieces[4:-1]], charsmap, unknown=0, pad=None)
+    return make_model([*first_pieces, *pieces[4:-1]], charsmap, unknown=0, pad=None)
 
 
 def _added_tokens(vocabulary):
@@ -394,13 +394,13 @@ def _post_processor(vocabulary):
     def text(name, segment):
         return {"Sequence": {"id": name, "type_id": segment}}
 
-    single = [special(cls, 0), text("A", 0), special(sep, 0)]
-    separators, second = vocabulary.pairs
-    between = [special(sep, 0)] * (separators - 1)
+    template = [special(cls, 0), text("A", 0), special(sep, 0)]
+    separators, type_id = vocabulary.pairs
+    middle = [special(sep, 0)] * (separators - 1)
     return {
         "type": "TemplateProcessing",
-        "single": single,
-        "pair": [*single, *between, text("B", second), special(sep, second)],
+        "single": template,
+        "pair": [*template, *middle, text("B", type_id), special(sep, type_id)],
         "special_tokens": {
             piece: {"id": piece, "ids": [index], "tokens": [piece]}
             for piece, index in ((cls, vocabulary.cls_id), (sep, vocabulary.sep_id))
@@ -417,8 +417,8 @@ def _decoder(settings: Settings):
     return {"type": "Sequence", "decoders": steps}
 
 
-def _tokenizer_config(vocabulary, model, special):
-    added = {
+def _tokenizer_config(vocabulary, model, spellings):
+    added_tokens = {
         str(entry["id"]): {key: value for key, value in entry.items() if key != "id"}
         for entry in _added_tokens(vocabulary)
     }
@@ -445,6 +445,6 @@ def _tokenizer_config(vocabulary, model, special):
         "model_max_length": model.max_positions,
         "model_input_names": inputs,
         "clean_up_tokenization_spaces": False,
-        "added_tokens_decoder": added,
-        **special,
+        "added_tokens_decoder": added_tokens,
+        **spellings,
     }

@@ -54,11 +54,11 @@ _BATCH = 4096
 
 class NewRows(NamedTuple):
     """sources: for each new piece, the ids of the old rows whose mean it gets.
-    copied: how many new pieces are also old pieces.
+    copied_count: how many new pieces are also old pieces.
     """
 
     sources: list[list[int]]
-    copied: int
+    copied_count: int
 
 
 def trim_vocabulary(
@@ -80,14 +80,14 @@ def trim_vocabulary(
     if isinstance(old, SentencePiece) and old.settings.model_type != UNIGRAM:
         raise UserError(f"{old.path}: not a unigram model; it cannot be trimmed")
     corpus = Corpus(corpus_dir)
-    chosen = _languages(corpus, languages)
-    kept = _used(old, corpus, chosen, min_count)
-    if {*kept} <= {*old.special_ids, old.unk_id, *old.byte_ids}:
+    chosen_languages = _languages(corpus, languages)
+    kept_ids = _used_ids(old, corpus, chosen_languages, min_count)
+    if {*kept_ids} <= {*old.special_ids, old.unk_id, *old.byte_ids}:
         raise UserError(
             f"--min_count: no piece occurs {min_count} times in {corpus_dir}"
         )
-    rows = NewRows([[index] for index in kept], len(kept))
-    new = old.trimmed(kept)
+    rows = NewRows([[index] for index in kept_ids], len(kept_ids))
+    new = old.trimmed(kept_ids)
     return _convert(model, new, rows, new_model_dir)
 
 
@@ -105,20 +105,20 @@ def replace_vocabulary(
     return _convert(model, new, rows, new_model_dir)
 
 
-def _languages(corpus: Corpus, chosen: Sequence[str]) -> list[str]:
-    there = corpus.languages("train")
-    missing = [language for language in chosen if language not in there]
+def _languages(corpus: Corpus, languages: Sequence[str]) -> list[str]:
+    known_languages = corpus.languages("train")
+    missing = [language for language in languages if language not in known_languages]
     if missing:
         raise UserError(
             f"--languages: {corpus.folder} has no {missing[0]}; it has "
-            f"{', '.join(there)}"
+            f"{', '.join(known_languages)}"
         )
-    return list(chosen) or there
+    return list(languages) or known_languages
 
 
-def _used(vocabulary, corpus, languages, min_count) -> list[int]:
+def _used_ids(vocabulary, corpus, languages, min_count) -> list[int]:
     """The ids of the kept pieces, in their order."""
-    used = set()
+    used_ids = set()
     for language in languages:
         counts = collections.Counter()
         sentences = iter(corpus.sentences("train", language))
@@ -127,19 +127,19 @@ def _used(vocabulary, corpus, languages, min_count) -> list[int]:
             batch = list(itertools.islice(sentences, _BATCH))
             for ids in vocabulary.encode_batch(batch):
                 counts.update(ids)
-        used |= {index for index, count in counts.items() if count >= min_count}
-    always = {*vocabulary.special_ids, vocabulary.unk_id, *vocabulary.byte_ids}
+        used_ids |= {index for index, count in counts.items() if count >= min_count}
+    fixed_ids = {*vocabulary.special_ids, vocabulary.unk_id, *vocabulary.byte_ids}
     characters = {
-        character for index in used for character in vocabulary.id_to_piece(index)
+        character for index in used_ids for character in vocabulary.id_to_piece(index)
     }
-    single = {
-        vocabulary.piece_to_id(_name(vocabulary, character, begins))
+    character_ids = {
+        vocabulary.piece_to_id(_name(vocabulary, character, begins_word))
         for character in characters
-        for begins in (False, True)
+        for begins_word in (False, True)
         # "▁a" is no single character.
-        if vocabulary.kind == WORDPIECE or not begins
+        if vocabulary.kind == WORDPIECE or not begins_word
     }
-    return sorted(used | always | single)
+    return sorted(used_ids | fixed_ids | character_ids)
 
 
 def matching_rows(old: Vocabulary, new: Vocabulary) -> NewRows:
@@ -153,36 +153,37 @@ def matching_rows(old: Vocabulary, new: Vocabulary) -> NewRows:
         (new.sep_id, old.sep_id), (new.mask_id, old.mask_id),
     ]  # fmt: skip
     by_role = dict(roles)
-    alone = _words_of_their_own(old, new)
-    special = set(old.special_ids) | {old.unk_id}
-    ordinary = [index for index in range(old.size) if index not in special]
+    is_own_word = _words_of_their_own(old, new)
+    special_ids = set(old.special_ids) | {old.unk_id}
+    ordinary_ids = [index for index in range(old.size) if index not in special_ids]
     sources: list[list[int]] = []
-    others = []
+    other_pieces = []
     for index in range(new.size):
         piece = new.id_to_piece(index)
-        text, begins = _text(new, piece)
-        equal = [piece] if _BYTE.fullmatch(piece) else []
-        if alone(text):
-            equal += [text, MARK + text]
+        text, begins_word = _text(new, piece)
+        spellings = [piece] if _BYTE.fullmatch(piece) else []
+        if is_own_word(text):
+            spellings += [text, MARK + text]
             # Where a text begins with it, nothing comes before.
-            begins = old.kind == WORDPIECE
+            begins_word = old.kind == WORDPIECE
         else:
-            equal.append(_name(old, text, begins))
-        same = [i for i in map(old.piece_to_id, equal) if old.id_to_piece(i) in equal]
+            spellings.append(_name(old, text, begins_word))
+        old_ids = map(old.piece_to_id, spellings)
+        same_ids = [i for i in old_ids if old.id_to_piece(i) in spellings]
         if index in by_role:
             sources.append([by_role[index]])
-        elif same:
-            sources.append(same[:1])
+        elif same_ids:
+            sources.append(same_ids[:1])
         else:
             sources.append([])
-            others.append((index, text.replace(MARK, " "), begins))
-    parts = _parts(old, [(text, begins) for _, text, begins in others])
-    for (index, text, _), ids in zip(others, parts, strict=True):
-        known = [i for i in ids if i != old.unk_id]
+            other_pieces.append((index, text.replace(MARK, " "), begins_word))
+    parts = _parts(old, [(text, begins_word) for _, text, begins_word in other_pieces])
+    for (index, text, _), ids in zip(other_pieces, parts, strict=True):
+        known_ids = [i for i in ids if i != old.unk_id]
         # The blank before a word says nothing of its text.
-        says_nothing = known == [old.blank_id] and text.strip()
-        sources[index] = ordinary if says_nothing or not known else known
-    return NewRows(sources, new.size - len(others))
+        says_nothing = known_ids == [old.blank_id] and text.strip()
+        sources[index] = ordinary_ids if says_nothing or not known_ids else known_ids
+    return NewRows(sources, new.size - len(other_pieces))
 
 
 def _words_of_their_own(old: Vocabulary, new: Vocabulary) -> Callable[[str], bool]:
@@ -205,26 +206,26 @@ def _text(vocabulary: Vocabulary, piece: str) -> tuple[str, bool]:
     return piece.removeprefix(MARK), piece.startswith(MARK)
 
 
-def _name(vocabulary: Vocabulary, text: str, begins: bool) -> str:
+def _name(vocabulary: Vocabulary, text: str, begins_word: bool) -> str:
     """The piece that has these characters."""
     if vocabulary.kind == WORDPIECE:
-        return text if begins else f"##{text}"
-    return MARK + text if begins else text
+        return text if begins_word else f"##{text}"
+    return MARK + text if begins_word else text
 
 
 def _parts(old: Vocabulary, pieces: list[tuple[str, bool]]) -> Iterator[list[int]]:
     """The old pieces of the text of each piece."""
     if old.kind == WORDPIECE:
-        encoded = old.encode_batch([text for text, _ in pieces])
-        for (_, begins), ids in zip(pieces, encoded, strict=True):
-            if ids and not begins:
+        encodings = old.encode_batch([text for text, _ in pieces])
+        for (_, begins_word), ids in zip(pieces, encodings, strict=True):
+            if ids and not begins_word:
                 name = f"##{old.id_to_piece(ids[0])}"
-                inner = old.piece_to_id(name)
-                ids[0] = inner if inner != old.unk_id else ids[0]
+                inner_id = old.piece_to_id(name)
+                ids[0] = inner_id if inner_id != old.unk_id else ids[0]
             yield ids
         return
-    for text, begins in pieces:
-        yield old.encode_unspaced(" " * begins + text)
+    for text, begins_word in pieces:
+        yield old.encode_unspaced(" " * begins_word + text)
 
 
 def mean_rows(table: np.ndarray, rows: NewRows) -> np.ndarray:
@@ -250,9 +251,9 @@ def _convert(
     config = dataclasses.replace(
         model.config, vocab_size=new.size, type_vocab_size=types
     )
-    declared = names.declare(model.config, names.MASKED_LM)
-    with_rows = {
-        name for name, variable in declared.items() if variable.dims[0].name == "vocab"
+    variables = names.declare(model.config, names.MASKED_LM)
+    row_names = {
+        name for name, variable in variables.items() if variable.dims[0].name == "vocab"
     }
 
     def value_of(name: str) -> np.ndarray | tf.Tensor:
@@ -260,10 +261,10 @@ def _convert(
         if name == names.TYPE_EMBEDDINGS and more_types:
             value = np.asarray(value)
             return np.concatenate([value, *[value[-1:]] * more_types])
-        return mean_rows(np.asarray(value), rows) if name in with_rows else value
+        return mean_rows(np.asarray(value), rows) if name in row_names else value
 
     shapes = {name: model.weights.shapes[name] for name in model.weights}
-    shapes |= {name: (new.size, *shapes[name][1:]) for name in with_rows & {*shapes}}
+    shapes |= {name: (new.size, *shapes[name][1:]) for name in row_names & {*shapes}}
     shapes[names.TYPE_EMBEDDINGS] = (types, *shapes[names.TYPE_EMBEDDINGS][1:])
     task = model.description.task
     about = {
@@ -271,8 +272,8 @@ def _convert(
         "vocabulary": {
             "before": model.config.vocab_size,
             "after": new.size,
-            "copied": rows.copied,
-            "mean_of_others": len(rows.sources) - rows.copied,
+            "copied": rows.copied_count,
+            "mean_of_others": len(rows.sources) - rows.copied_count,
         },
         **({"repeated_types": more_types} if more_types else {}),
     }

@@ -49,9 +49,9 @@ class SafetensorsFolder:
         self.folder = folder
         self.tensors: dict[str, StoredTensor]
         index = os.path.join(folder, INDEX_NAME)
-        single = os.path.join(folder, FILE_NAME)
-        if files.exists(single):
-            self.tensors = read_header(single)
+        path = os.path.join(folder, FILE_NAME)
+        if files.exists(path):
+            self.tensors = read_header(path)
         elif files.exists(index):
             self.tensors = _read_shards(folder, index)
         else:
@@ -59,23 +59,23 @@ class SafetensorsFolder:
 
     def read(self, name: str) -> np.ndarray:
         """A tensor as float32; half precision is converted."""
-        stored = self.tensors[name]
-        if stored.dtype not in _DTYPES:
+        tensor = self.tensors[name]
+        if tensor.dtype not in _DTYPES:
             raise UserError(
-                f"{stored.path}: {name} is of type {stored.dtype}; only F32, F16 and "
+                f"{tensor.path}: {name} is of type {tensor.dtype}; only F32, F16 and "
                 "BF16 are weights"
             )
-        value = aligned_empty(stored.shape)
-        flat, filled = value.reshape(-1), 0
-        for block in _blocks(stored):
-            numbers = np.frombuffer(block, _DTYPES[stored.dtype])
+        value = aligned_empty(tensor.shape)
+        flat_value, count = value.reshape(-1), 0
+        for block in _blocks(tensor):
+            numbers = np.frombuffer(block, _DTYPES[tensor.dtype])
             numbers = numbers.astype(np.float32, copy=False)
             if not np.all(np.isfinite(numbers)):
                 raise UserError(
-                    f"{stored.path}: {name} holds values that are not finite"
+                    f"{tensor.path}: {name} holds values that are not finite"
                 )
-            flat[filled : filled + len(numbers)] = numbers
-            filled += len(numbers)
+            flat_value[count : count + len(numbers)] = numbers
+            count += len(numbers)
         return value
 
     def same_content(self, first: str, second: str) -> bool:
@@ -84,7 +84,7 @@ class SafetensorsFolder:
         if (left.dtype, left.shape) != (right.dtype, right.shape):
             return False
         pairs = zip(_blocks(left), _blocks(right), strict=True)
-        return all(ours == theirs for ours, theirs in pairs)
+        return all(left_block == right_block for left_block, right_block in pairs)
 
 
 def read_header(path: str) -> dict[str, StoredTensor]:
@@ -110,7 +110,7 @@ def read_header(path: str) -> dict[str, StoredTensor]:
     entries.pop(_METADATA, None)
     tensors = {}
     for name, entry in entries.items():
-        start, end = (_LENGTH.size + size + place for place in entry["data_offsets"])
+        start, end = (_LENGTH.size + size + offset for offset in entry["data_offsets"])
         shape = tuple(entry["shape"])
         tensors[name] = StoredTensor(path, entry["dtype"], shape, start, end - start)
     return tensors
@@ -120,15 +120,15 @@ def write_safetensors(
     path: str, shapes: Mapping[str, Shape], value_of: Callable[[str], np.ndarray]
 ) -> None:
     """Writes float32 tensors atomically; each is read just before it is written."""
-    header, place = {_METADATA: {"format": "pt"}}, 0
+    header, offset = {_METADATA: {"format": "pt"}}, 0
     for name in sorted(shapes):
-        end = place + 4 * math.prod(shapes[name])
+        end = offset + 4 * math.prod(shapes[name])
         header[name] = {
             "dtype": "F32",
             "shape": list(shapes[name]),
-            "data_offsets": [place, end],
+            "data_offsets": [offset, end],
         }
-        place = end
+        offset = end
     text = json.dumps(header, separators=(",", ":")).encode("utf-8")
     # Spaces, so that the numbers start at a multiple of 8.
     text += b" " * (-len(text) % 8)
@@ -151,31 +151,31 @@ def _flat_blocks(value: np.ndarray) -> Iterator[np.ndarray]:
         yield flat[start : start + step]
 
 
-def _blocks(stored: StoredTensor) -> Iterator[bytes]:
+def _blocks(tensor: StoredTensor) -> Iterator[bytes]:
     """The bytes of a tensor in blocks of whole elements."""
     try:
-        with gfile.GFile(stored.path, "rb") as handle:
-            handle.seek(stored.start)
-            left = stored.size
-            while left:
-                block = handle.read(min(left, _BLOCK))
+        with gfile.GFile(tensor.path, "rb") as handle:
+            handle.seek(tensor.start)
+            remainder = tensor.size
+            while remainder:
+                block = handle.read(min(remainder, _BLOCK))
                 if not block:
-                    raise UserError(f"{stored.path}: became shorter while it was read")
-                left -= len(block)
+                    raise UserError(f"{tensor.path}: became shorter while it was read")
+                remainder -= len(block)
                 yield block
     except gfile.OpError as error:
         raise UserError(
-            f"{stored.path}: cannot read ({files.reason(error)})"
+            f"{tensor.path}: cannot read ({files.reason(error)})"
         ) from error
 
 
 def _read_shards(folder, index):
     content = files.read_json(index)
-    places = content.get("weight_map") if isinstance(content, dict) else None
-    if not isinstance(places, dict) or not places:
+    shards = content.get("weight_map") if isinstance(content, dict) else None
+    if not isinstance(shards, dict) or not shards:
         raise UserError(f'{index}: no "weight_map" of tensors to files')
     tensors = {}
-    for shard in sorted(set(map(str, places.values()))):
+    for shard in sorted(set(map(str, shards.values()))):
         is_name = files.is_below(shard) and "/" not in shard
         if not (is_name and shard.endswith(".safetensors")):
             raise UserError(f"{index}: {shard!r} is not the name of a shard beside it")
@@ -183,14 +183,14 @@ def _read_shards(folder, index):
         if not files.exists(path):
             raise UserError(f"{path}: missing, {INDEX_NAME} names it; download it")
         for name, tensor in read_header(path).items():
-            if places.get(name, shard) != shard:
+            if shards.get(name, shard) != shard:
                 raise UserError(
-                    f"{index}: places {name} in {places[name]}, but {shard} has it; "
+                    f"{index}: places {name} in {shards[name]}, but {shard} has it; "
                     "files of two models?"
                 )
             tensors[name] = tensor
-    for name in sorted(set(places) ^ set(tensors)):
-        where = "the index only" if name in places else "a shard only"
+    for name in sorted(set(shards) ^ set(tensors)):
+        where = "the index only" if name in shards else "a shard only"
         raise UserError(f"{index}: {name} is in {where}; files of two models?")
     return tensors
 

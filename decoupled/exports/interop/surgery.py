@@ -28,7 +28,7 @@ from decoupled.runs.saved_run import INPUT, OUTPUT, Model, open_model
 from decoupled.training.checkpoint_files import aligned_empty
 
 # The command whose run can go on with other embeddings.
-_GOES_ON = "pretrain"
+_RESUMABLE_COMMAND = "pretrain"
 _ROWS = 8192
 _TABLES = (names.WORD_EMBEDDINGS, names.POSITION_EMBEDDINGS, names.TYPE_EMBEDDINGS)
 
@@ -38,14 +38,14 @@ class Change(NamedTuple):
 
     model: its sizes. values: what is new or has changed, by name. slots: name of a new
     variable -> the variable whose slots it gets; the others of `values` get zeros.
-    reset: names of variables whose slots become zeros, though they keep their values.
+    reset_names: of variables whose slots become zeros, though they keep their values.
     about: for conversion.json. notes: the same in words.
     """
 
     model: ModelConfig
     values: Mapping[str, Callable[[], np.ndarray]] = {}
     slots: Mapping[str, str] = {}
-    reset: tuple[str, ...] = ()
+    reset_names: tuple[str, ...] = ()
     about: Mapping[str, Any] = {}
     notes: tuple[str, ...] = ()
 
@@ -54,7 +54,7 @@ def change_embeddings(
     model_dir: str,
     checkpoint: str | None,
     new_model_dir: str,
-    change: Callable[[Model], Change],
+    make_change: Callable[[Model], Change],
 ) -> dict[str, Any]:
     """Writes the model in another form; returns the content of conversion.json.
 
@@ -63,22 +63,22 @@ def change_embeddings(
     """
     check_target(new_model_dir)
     model = open_model(model_dir, checkpoint, verify=False)
-    changed = change(model)
+    change = make_change(model)
     weights = model.weights
-    before = names.shapes(model.config, names.ALL_HEADS)
-    new = names.shapes(changed.model, names.ALL_HEADS)
-    kept = [name for name in weights if name in new or name not in before]
-    shapes = {name: weights.shapes[name] for name in kept}
-    shapes |= {name: new[name] for name in changed.values}
-    slots, notes = _slots(model, changed, kept)
-    description, gone = None, []
-    if model.description.command == _GOES_ON:
-        description, gone = _without_lost_rates(model.description, shapes)
+    old_shapes = names.shapes(model.config, names.ALL_HEADS)
+    new_shapes = names.shapes(change.model, names.ALL_HEADS)
+    kept_names = [n for n in weights if n in new_shapes or n not in old_shapes]
+    shapes = {name: weights.shapes[name] for name in kept_names}
+    shapes |= {name: new_shapes[name] for name in change.values}
+    slots, notes = _slots(model, change, kept_names)
+    description, rate_notes = None, []
+    if model.description.command == _RESUMABLE_COMMAND:
+        description, rate_notes = _without_lost_rates(model.description, shapes)
     task = model.description.task
 
     def value_of(name: str) -> np.ndarray | tf.Tensor:
-        if name in changed.values:
-            return changed.values[name]()
+        if name in change.values:
+            return change.values[name]()
         if name not in slots:
             return weights.read_tensor(name)
         source, shape = slots[name]
@@ -89,16 +89,16 @@ def change_embeddings(
         Contents(
             source=weights.path,
             kind="model with other embeddings",
-            model=changed.model,
+            model=change.model,
             vocabulary=model.vocabulary,
             task=task,
             shapes=shapes,
             value_of=value_of,
             step=weights.global_step or 0,
             about={
-                **changed.about,
+                **change.about,
                 "encoder_only": names.OUTPUT_BIAS not in shapes and task is None,
-                "notes": [*changed.notes, *notes, *gone],
+                "notes": [*change.notes, *notes, *rate_notes],
                 "optimizer_slots": len(slots),
             },
             data=kept_data(model),
@@ -112,50 +112,52 @@ def change_embeddings(
 def _without_lost_rates(
     description: ModelDir, shapes: Mapping[str, names.Shape]
 ) -> tuple[ModelDir, list[str]]:
-    """Without the rates of variables that are gone, and what is said of them."""
+    """A description without the rates of variables that are gone, and notes on them."""
     rates = description.data.get("rates") or {}
-    kept = {name: rates[name] for name in rates if fnmatch.filter(shapes, name)}
+    kept_rates = {name: rates[name] for name in rates if fnmatch.filter(shapes, name)}
     data = {n: value for n, value in description.data.items() if n != "rates"}
     notes = [
         f"OptimizerConfig.rates: leave {pattern!r} out, which no variable has any more"
         for pattern in rates
-        if pattern not in kept
+        if pattern not in kept_rates
     ]
-    return description._replace(data=data | ({"rates": kept} if kept else {})), notes
+    data |= {"rates": kept_rates} if kept_rates else {}
+    return description._replace(data=data), notes
 
 
 def _slots(
-    model: Model, changed: Change, kept: list[str]
+    model: Model, change: Change, kept_names: list[str]
 ) -> tuple[dict[str, tuple[str | None, names.Shape]], list[str]]:
     """Name of a slot -> the slot that it copies, or None for zeros, and its shape; and
-    what is said of them."""
+    notes on the slots."""
     if not _has_slots(model):
         return {}, []
-    stored = model.weights.shapes
+    stored_shapes = model.weights.shapes
     # A variable that was frozen has no slots to copy.
-    copied = {
+    copied_names = {
         name
-        for name, source in changed.slots.items()
-        if not stored.keys().isdisjoint(names.slots(source))
+        for name, source in change.slots.items()
+        if not stored_shapes.keys().isdisjoint(names.slots(source))
     }
-    anew = {*changed.values, *changed.reset} - copied
-    shapes, result = names.shapes(changed.model, names.ALL_HEADS), {}
-    for name in dict.fromkeys([*kept, *changed.values]):
-        source = changed.slots.get(name, name)
-        if name in anew:
+    zero_names = {*change.values, *change.reset_names} - copied_names
+    shapes, result = names.shapes(change.model, names.ALL_HEADS), {}
+    for name in dict.fromkeys([*kept_names, *change.values]):
+        source = change.slots.get(name, name)
+        if name in zero_names:
             result |= {s: (None, shapes[name]) for s in names.slots(name)}
             continue
-        pairs = zip(names.slots(name), names.slots(source), strict=True)
-        result |= {slot: (old, stored[old]) for slot, old in pairs if old in stored}
-    if not anew:
+        for slot, old in zip(names.slots(name), names.slots(source), strict=True):
+            if old in stored_shapes:
+                result[slot] = (old, stored_shapes[old])
+    if not zero_names:
         return result, []
-    return result, [f"slots are zero: {', '.join(sorted(anew))}"]
+    return result, [f"slots are zero: {', '.join(sorted(zero_names))}"]
 
 
 def _has_slots(model: Model) -> bool:
     """Whether a run can go on with slots of its optimizer."""
-    goes_on = model.description.command == _GOES_ON
-    return goes_on and any(map(names.is_moment, model.weights.shapes))
+    can_go_on = model.description.command == _RESUMABLE_COMMAND
+    return can_go_on and any(map(names.is_moment, model.weights.shapes))
 
 
 def untie(model: Model) -> Change:
@@ -171,8 +173,8 @@ def untie(model: Model) -> Change:
     )
 
 
-def tie(model: Model, keep: str) -> Change:
-    """One of the two tables becomes both; `keep` is INPUT or OUTPUT."""
+def tie(model: Model, kept_kind: str) -> Change:
+    """One of the two tables becomes both; `kept_kind` is INPUT or OUTPUT."""
     _check_head(model)
     config = model.config
     if config.coupled:
@@ -183,20 +185,20 @@ def tie(model: Model, keep: str) -> Change:
             f"{config.output_embedding_size}; only equal widths can be tied"
         )
     tables = {kind: model.embedding(kind) for kind in (INPUT, OUTPUT)}
-    kept = tables.pop(keep)
-    ((lost, table),) = tables.items()
+    kept_table = tables.pop(kept_kind)
+    ((lost_kind, lost_table),) = tables.items()
     squares = [
         (_squares(a - b), _squares(b))
-        for a, b in zip(row_blocks(kept), row_blocks(table), strict=True)
+        for a, b in zip(row_blocks(kept_table), row_blocks(lost_table), strict=True)
     ]
     error = math.sqrt(np.divide(*np.sum(squares, axis=0)))
     return Change(
         _resized(config, coupled=True),
-        {names.WORD_EMBEDDINGS: lambda: kept},
-        about={"kept": keep, "relative_frobenius": error},
+        {names.WORD_EMBEDDINGS: lambda: kept_table},
+        about={"kept": kept_kind, "relative_frobenius": error},
         notes=(
-            f"both are the {keep} embedding; the {lost} embedding differs from it by "
-            f"{error:.4g} of its norm",
+            f"both are the {kept_kind} embedding; the {lost_kind} embedding differs "
+            f"from it by {error:.4g} of its norm",
         ),
     )
 
@@ -265,7 +267,7 @@ def reset_slots(model: Model) -> Change:
         )
     layer = [n for n in model.weights if n.startswith(f"{names.TRANSFORM}/")]
     matrix = names.output_matrix(model.config).name
-    return Change(model.config, reset=(*layer, matrix))
+    return Change(model.config, reset_names=(*layer, matrix))
 
 
 def factorise(model: Model, width: int) -> Change:
@@ -281,13 +283,13 @@ def factorise(model: Model, width: int) -> Change:
     the old scale, shift and projection in it.
     """
     config, weights = model.config, model.weights
-    old, hidden = config.input_embedding_size, config.hidden_size
+    old_width, hidden = config.input_embedding_size, config.hidden_size
     if config.coupled and names.OUTPUT_BIAS in weights:
         raise UserError(f"{model.folder}: its embeddings are tied; untie them first")
-    if width >= min(old, hidden):
+    if width >= min(old_width, hidden):
         raise UserError(
             f"--input_embedding_size: {width} is not below the model's "
-            f"input_embedding_size = {old} and hidden_size = {hidden}"
+            f"input_embedding_size = {old_width} and hidden_size = {hidden}"
         )
     weights.check(config, names.NO_HEAD)
     means = [weights[name].mean(0, dtype=np.float64) for name in _TABLES]
@@ -296,40 +298,40 @@ def factorise(model: Model, width: int) -> Change:
         zip(_TABLES, (means[1] + means[2], -means[1], -means[2]), strict=True)
     )
 
-    def centred(name: str) -> Iterator[np.ndarray]:
+    def blocks(name: str) -> Iterator[np.ndarray]:
         for block in row_blocks(weights[name]):
             block = block + shifts[name]
             yield block - block.mean(1, keepdims=True)
 
     moments = {
-        name: sum(block.T @ block for block in centred(name)) / weights.shapes[name][0]
+        name: sum(block.T @ block for block in blocks(name)) / weights.shapes[name][0]
         for name in _TABLES
     }
     values, directions = np.linalg.eigh(sum(moments.values()))
     directions = directions[:, ::-1][:, : width - 1]
-    error = {
-        group: _lost(moment, directions)
+    errors = {
+        group: _relative_error(moment, directions)
         for group, moment in (
             ("sums", sum(moments.values())),
             *((name.rpartition("/")[2], moments[name]) for name in _TABLES),
         )
     }
-    share = 1 - error["sums"] ** 2
+    share = 1 - errors["sums"] ** 2
     # The first column of Q is parallel to (1, 1, ...), and all others sum to 0.
     ones_first = np.eye(width)
     ones_first[:, 0] = 1
     basis = directions @ np.linalg.qr(ones_first)[0][:, 1:].T
-    scale = math.sqrt(width / old)
+    scale = math.sqrt(width / old_width)
     kernel = basis.T / scale * weights[f"{names.EMBEDDING_NORM}/gamma"]
     bias = weights[f"{names.EMBEDDING_NORM}/beta"].astype(np.float64)
     if config.projects_input:
-        before = weights[f"{names.PROJECTION}/kernel"]
-        kernel, bias = kernel @ before, bias @ before
+        old_kernel = weights[f"{names.PROJECTION}/kernel"]
+        kernel, bias = kernel @ old_kernel, bias @ old_kernel
         bias = bias + weights[f"{names.PROJECTION}/bias"]
 
     def table(name: str) -> np.ndarray:
         result, start = aligned_empty((weights.shapes[name][0], width)), 0
-        for block in centred(name):
+        for block in blocks(name):
             result[start : start + len(block)] = block @ basis * scale
             start += len(block)
         return result
@@ -343,12 +345,12 @@ def factorise(model: Model, width: int) -> Change:
             f"{names.PROJECTION}/kernel": lambda: kernel.astype(np.float32),
             f"{names.PROJECTION}/bias": lambda: bias.astype(np.float32),
         },
-        about={"relative_frobenius": error, "share_of_spectrum": share},
+        about={"relative_frobenius": errors, "share_of_spectrum": share},
         notes=(
             f"{width - 1} of {len(values) - 1} directions have {share:.2%} of the "
             "squared singular values",
             "relative Frobenius error: "
-            + ", ".join(f"{group} {lost:.4g}" for group, lost in error.items()),
+            + ", ".join(f"{group} {error:.4g}" for group, error in errors.items()),
         ),
     )
 
@@ -358,11 +360,11 @@ def _resized(config: ModelConfig, **sizes: Any) -> ModelConfig:
     return dataclasses.replace(config, initial_values={}, **sizes)
 
 
-def _lost(moment: np.ndarray, directions: np.ndarray) -> float:
+def _relative_error(moment: np.ndarray, directions: np.ndarray) -> float:
     """The relative Frobenius error of rows that are projected on some directions, from
     the mean of the outer products of the rows."""
-    kept, every = np.trace(directions.T @ moment @ directions), np.trace(moment)
-    return math.sqrt(max(0.0, 1 - kept / every)) if every else 0.0
+    kept_part, total = np.trace(directions.T @ moment @ directions), np.trace(moment)
+    return math.sqrt(max(0.0, 1 - kept_part / total)) if total else 0.0
 
 
 def _check_head(model: Model) -> None:

@@ -42,7 +42,7 @@ _MASKED = -1e9
 FLOAT32 = "float32"
 INT8 = "int8"
 STORED_AS = (FLOAT32, "bfloat16", "float16", INT8)
-_LARGEST = 127
+_INT8_LIMIT = 127
 
 
 def variable(weights: Weights, name: str) -> tf.Variable:
@@ -61,7 +61,7 @@ def assert_below(ids: tf.Tensor, rows: tf.Tensor | int, name: str) -> tf.Operati
     return tf.debugging.Assert((least >= 0) & (largest < rows), limits + extremes)
 
 
-def shaped(value: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
+def reshape_like(value: tf.Tensor, like: tf.Tensor) -> tf.Tensor:
     """`value` reshaped to the shape of `like`."""
     # TensorFlow would report mismatched shapes before our checks, which name the
     # mistake. It cannot infer the shape of a gather.
@@ -107,15 +107,15 @@ class Matrix(tf.Module):
         stored_as = getattr(weights, "stored_as", FLOAT32)
         self.scale = None
         if stored_as != FLOAT32:
-            most = tf.as_dtype(FLOAT32 if stored_as == INT8 else stored_as).max
-            if not np.abs(value).max(initial=0.0) <= most:
+            limit = tf.as_dtype(FLOAT32 if stored_as == INT8 else stored_as).max
+            if not np.abs(value).max(initial=0.0) <= limit:
                 raise UserError(
                     f"--weights: {name} has a value that is not finite in {stored_as}; "
                     "export float32, or an earlier checkpoint if the training diverged"
                 )
         if stored_as == INT8:
-            largest = np.abs(value).max(axis=1 - scale_of, keepdims=True)
-            scale = np.where(largest > 0, largest, 1.0).astype(np.float32) / _LARGEST
+            peaks = np.abs(value).max(axis=1 - scale_of, keepdims=True)
+            scale = np.where(peaks > 0, peaks, 1.0).astype(np.float32) / _INT8_LIMIT
             value = np.rint(value / scale).astype(np.int8)
             self.scale = tf.Variable(
                 scale.ravel(), trainable=False, name=f"{name}/scale"
@@ -136,13 +136,13 @@ class Matrix(tf.Module):
 
     def times(self, x: tf.Tensor) -> tf.Tensor:
         """x @ a kernel, float32 [n, rows] -> [n, columns]."""
-        return self._scaled(tf.matmul(x, self._whole()))
+        return self._scaled(tf.matmul(x, self._matrix()))
 
     def times_transposed(self, x: tf.Tensor) -> tf.Tensor:
         """x @ a table's transpose, float32 [n, columns] -> [n, rows]."""
-        return self._scaled(tf.matmul(x, self._whole(), transpose_b=True))
+        return self._scaled(tf.matmul(x, self._matrix(), transpose_b=True))
 
-    def _whole(self):
+    def _matrix(self):
         return self.value if self.value.trainable else _float32(self.value)
 
     def _scaled(self, product):
@@ -190,18 +190,18 @@ class LayerNorm(tf.Module):
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         shape = tf.shape(x)
         rows = shape[:1]
-        nothing = tf.constant([], x.dtype)
-        normal = tf.raw_ops.FusedBatchNormV3(
+        no_values = tf.constant([], x.dtype)
+        result = tf.raw_ops.FusedBatchNormV3(
             x=tf.reshape(x, [1, rows[0], self.gamma.shape[0], 1]),
             scale=tf.fill(rows, 1.0),
             offset=tf.fill(rows, 0.0),
-            mean=nothing,
-            variance=nothing,
+            mean=no_values,
+            variance=no_values,
             epsilon=self._epsilon,
             data_format="NCHW",
             is_training=True,
         ).y
-        return tf.reshape(normal, shape) * read(self.gamma) + read(self.beta)
+        return tf.reshape(result, shape) * read(self.gamma) + read(self.beta)
 
 
 def dropout(x: tf.Tensor, rate: float, training: bool) -> tf.Tensor:
@@ -275,8 +275,8 @@ class _Attention(tf.Module):
         shape = tf.shape(mask)
         batch, length = shape[0], shape[3]
         heads, size = self._heads, self._head_size
-        joined = tf.reshape(self.query_key_value(x), [batch, length, 3, heads, size])
-        query, key, value = tf.unstack(tf.transpose(joined, [2, 0, 3, 1, 4]))
+        parts = tf.reshape(self.query_key_value(x), [batch, length, 3, heads, size])
+        query, key, value = tf.unstack(tf.transpose(parts, [2, 0, 3, 1, 4]))
         if rows is not x:
             query = query[:, :, :1]
         scores = tf.matmul(query, key, transpose_b=True) * size**-0.5 + mask
@@ -313,8 +313,8 @@ class _Layer(tf.Module):
         `rows`, [batch, H], are those of first tokens, if only these are computed.
         """
         rows = x if rows is None else rows
-        attended = self.attention(x, rows, mask, training)
-        x = self.attention_norm(rows + dropout(attended, self._dropout, training))
+        context = self.attention(x, rows, mask, training)
+        x = self.attention_norm(rows + dropout(context, self._dropout, training))
         output = self.output(self._activation(self.intermediate(x)))
         return self.output_norm(x + dropout(output, self._dropout, training))
 
@@ -353,46 +353,46 @@ class Encoder(tf.Module):
         [CLS] vector. The graph fails for impossible ids, lengths and shapes.
         """
         _, *layers = self.hidden_states(inputs, training)
-        pooled = self._pooled(self._first(layers[-1]))
+        vector = self._pool(self._first_rows(layers[-1]))
         return {
             "sequence_output": layers[-1],
-            "pooled_output": pooled,
-            "default": pooled,
+            "pooled_output": vector,
+            "default": vector,
             "encoder_outputs": layers,
         }
 
     def pooled_output(self, inputs: dict[str, tf.Tensor]) -> tf.Tensor:
         """`pooled_output` of `__call__`; computes the last layer only at [CLS]."""
-        x, mask = self._embedded(inputs, training=False)
-        *layers, last = self.layers
+        x, mask = self._embed(inputs, training=False)
+        *layers, last_layer = self.layers
         for layer in layers:
             x = layer(x, mask, training=False)
-        first = self._first(self._by_sequence(x, mask))
-        return self._pooled(last(x, mask, training=False, rows=first))
+        rows = self._first_rows(self._by_sequence(x, mask))
+        return self._pool(last_layer(x, mask, training=False, rows=rows))
 
     def hidden_states(
         self, inputs: dict[str, tf.Tensor], training: bool = False
     ) -> list[tf.Tensor]:
         """The input embedding after its projection to H, and the output of every layer,
         float32 [batch, length, H] each."""
-        x, mask = self._embedded(inputs, training)
+        x, mask = self._embed(inputs, training)
         states = [x]
         for layer in self.layers:
             x = layer(x, mask, training)
             states.append(x)
         return [self._by_sequence(x, mask) for x in states]
 
-    def _embedded(self, inputs, training):
+    def _embed(self, inputs, training):
         """The input embedding [batch * length, H], and the mask of the layers."""
         with tf.control_dependencies(self._checks(inputs)):
             # The first operations depend on this tensor, and so wait for the checks.
             word_ids = tf.identity(inputs["input_word_ids"])
         length = tf.shape(word_ids)[1]
-        input_mask, type_ids = (shaped(inputs[n], word_ids) for n in FEATURES[1:])
-        padded = 1.0 - tf.cast(input_mask, tf.float32)
+        input_mask, type_ids = (reshape_like(inputs[n], word_ids) for n in FEATURES[1:])
+        padding = 1.0 - tf.cast(input_mask, tf.float32)
         # The slice comes last: the graph rewriter would take a last factor for that of
         # the scores, and would fuse neither with their product.
-        mask = (padded * _MASKED)[:, tf.newaxis, tf.newaxis, :]
+        mask = (padding * _MASKED)[:, tf.newaxis, tf.newaxis, :]
         return self.embeddings(word_ids, type_ids, length, training), mask
 
     def _by_sequence(self, x, mask):
@@ -400,13 +400,13 @@ class Encoder(tf.Module):
         shape = tf.shape(mask)
         return tf.reshape(x, [shape[0], shape[3], self._hidden])
 
-    def _first(self, x):
+    def _first_rows(self, x):
         """[batch, length, H] -> [batch, H], the first of each sequence."""
         # Not x[:, 0]: TensorFlow would report a length of 0 in its own words.
         return tf.reshape(x[:, :1], [-1, self._hidden])
 
-    def _pooled(self, first):
-        return first if self.pooler is None else tf.tanh(self.pooler(first))
+    def _pool(self, rows):
+        return rows if self.pooler is None else tf.tanh(self.pooler(rows))
 
     def _checks(self, inputs: dict[str, tf.Tensor]) -> Iterator[tf.Operation]:
         """Operations that fail, with our messages, if inputs are invalid."""
@@ -441,10 +441,10 @@ class MaskedLm(tf.Module):
         super().__init__()
         self.transform, self.layer_norm = None, None
         self._activation = ACTIVATIONS[config.activation]
-        declared = names.declare(config, names.MASKED_LM)
-        if f"{names.TRANSFORM}/kernel" in declared:
+        variables = names.declare(config, names.MASKED_LM)
+        if f"{names.TRANSFORM}/kernel" in variables:
             self.transform = Dense(weights, names.TRANSFORM)
-        if f"{names.TRANSFORM_NORM}/gamma" in declared:
+        if f"{names.TRANSFORM_NORM}/gamma" in variables:
             self.layer_norm = LayerNorm(
                 weights, names.TRANSFORM_NORM, config.layer_norm_epsilon
             )
@@ -460,8 +460,8 @@ class MaskedLm(tf.Module):
     def __call__(self, sequence_output: tf.Tensor, positions: tf.Tensor) -> tf.Tensor:
         """float32 [batch, length, H], int32 [batch, p] -> logits [batch, p, V]."""
         length = tf.shape(sequence_output)[1]
-        inside = assert_below(positions, length, "masked_lm_positions")
-        with tf.control_dependencies([inside]):
+        check = assert_below(positions, length, "masked_lm_positions")
+        with tf.control_dependencies([check]):
             x = tf.gather(sequence_output, positions, batch_dims=1)
         x = tf.reshape(x, [-1, self._hidden])
         if self.transform is not None:
@@ -484,8 +484,8 @@ class Classifier(tf.Module):
     def __call__(self, x: tf.Tensor) -> tf.Tensor:
         """float32 [..., H] -> logits [..., labels]."""
         labels, hidden = self.output_weights.shape
-        flat = tf.reshape(x, [-1, hidden])
-        logits = tf.matmul(flat, self.output_weights, transpose_b=True)
+        rows = tf.reshape(x, [-1, hidden])
+        logits = tf.matmul(rows, self.output_weights, transpose_b=True)
         logits = tf.nn.bias_add(logits, self.output_bias)
         logits = tf.reshape(logits, tf.concat([tf.shape(x)[:-1], [labels]], axis=0))
         return tf.ensure_shape(logits, [*x.shape[:-1], labels])

@@ -15,7 +15,7 @@ from decoupled.model import variables as names
 from decoupled.runs.saved_run import open_model
 
 
-class Expectation(NamedTuple):
+class PiecePrediction(NamedTuple):
     """A piece, e.g. "▁capital", and its probability at a [MASK]."""
 
     piece: str
@@ -23,7 +23,7 @@ class Expectation(NamedTuple):
 
 
 class MaskedWords:
-    """An encoder with its MLM head, for texts of at most `longest` tokens.
+    """An encoder with its MLM head, for texts of at most `max_tokens` tokens.
 
     `logits` is a function of the encoder's inputs and `masked_lm_positions`, int32
     [1, length] and [1, masks], to float32 [1, masks, V].
@@ -32,20 +32,20 @@ class MaskedWords:
     def __init__(
         self,
         vocabulary: Vocabulary,
-        longest: int,
+        max_tokens: int,
         logits: Callable[[dict[str, tf.Tensor]], tf.Tensor],
     ):
         self._vocabulary = vocabulary
-        self._longest = longest
+        self._max_tokens = max_tokens
         self._logits = logits
 
-    def fill(self, text: str, count: int) -> list[list[Expectation]]:
+    def fill(self, text: str, count: int) -> list[list[PiecePrediction]]:
         """The `count` most probable pieces for each [MASK] of a text, best first."""
         ids = encode_masked(self._vocabulary, text)
-        if len(ids) > self._longest:
+        if len(ids) > self._max_tokens:
             raise UserError(
                 f"{text[:40]!r}...: {len(ids)} tokens, the model has "
-                f"{self._longest} positions; cut it"
+                f"{self._max_tokens} positions; cut it"
             )
         mask = self._vocabulary.mask_id
         positions = [place for place, index in enumerate(ids) if index == mask]
@@ -61,24 +61,25 @@ class MaskedWords:
         probabilities = tf.nn.softmax(tf.cast(logits[0], tf.float64)).numpy()
         return [self._best(row, count) for row in probabilities]
 
-    def _best(self, probabilities: np.ndarray, count: int) -> list[Expectation]:
+    def _best(self, probabilities: np.ndarray, count: int) -> list[PiecePrediction]:
         # A model may have more rows than the vocabulary has pieces.
-        known = probabilities[: self._vocabulary.size]
-        best = np.argsort(-known, kind="stable")[:count]
+        probabilities = probabilities[: self._vocabulary.size]
+        best_ids = np.argsort(-probabilities, kind="stable")[:count]
         return [
-            Expectation(self._vocabulary.id_to_piece(i), float(known[i])) for i in best
+            PiecePrediction(self._vocabulary.id_to_piece(i), float(probabilities[i]))
+            for i in best_ids
         ]
 
 
-def show_filled(model: MaskedWords, texts: Sequence[str], count: int) -> None:
+def show_predictions(model: MaskedWords, texts: Sequence[str], count: int) -> None:
     """Prints a table of the most probable pieces for each [MASK] of each text."""
     for text in texts:
         console.say(text)
-        for number, expected in enumerate(model.fill(text, count), start=1):
+        for number, predictions in enumerate(model.fill(text, count), start=1):
             console.table(
                 f"mask {number}",
                 ["piece", "probability"],
-                [[row.piece, row.probability] for row in expected],
+                [[row.piece, row.probability] for row in predictions],
             )
 
 
@@ -95,13 +96,13 @@ def encode_masked(vocabulary: Vocabulary, text: str) -> list[int]:
     if vocabulary.kind != SENTENCEPIECE:
         ids = vocabulary.encode_masked(text)
         return [vocabulary.cls_id, *ids, vocabulary.sep_id]
-    rests = text.split(mask)[1:]
+    next_texts = text.split(mask)[1:]
     ids = [vocabulary.cls_id]
     for index in vocabulary.encode_masked(text):
         if index == vocabulary.mask_id:
             # A separate "▁" belongs to the word that follows it. In scripts without
             # spaces, no word has one (`data.words`).
-            is_spaced = not (rests and UNSPACED.match(rests.pop(0)))
+            is_spaced = not (next_texts and UNSPACED.match(next_texts.pop(0)))
             if is_spaced and ids[-1] == vocabulary.blank_id:
                 ids.pop()
         ids.append(index)

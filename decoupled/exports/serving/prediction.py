@@ -81,15 +81,15 @@ _KINDS = {
 # Examples between two lines of progress, and rows that run at once.
 _EXAMPLES = 64
 _ROWS = 32
-_LINES = ".txt"
+_TEXT_ENDING = ".txt"
 # What an example of each kind has instead of a label.
-_UNLABELLED: dict[str, dict[str, Any]] = {
+_NO_LABEL_FIELDS: dict[str, dict[str, Any]] = {
     CLASSIFICATION: {"label": None},
     REGRESSION: {"label": None},
     TAGGING: {"tags": None},
     QUESTION_ANSWERING: {"answers": ()},
 }
-_OF_TOKENS = (TAGGING, QUESTION_ANSWERING)
+_TOKEN_KINDS = (TAGGING, QUESTION_ANSWERING)
 # The first column numbers the words.
 _WORD_COLUMN = {".conllu": 2}
 _TAG_COLUMN = 2
@@ -129,7 +129,7 @@ class Predictor:
         if isinstance(inputs, Mapping | Set) or hasattr(inputs, "columns"):
             raise UserError("inputs: is a table or a set; give a list")
         examples = [self._example(n, item) for n, item in enumerate(inputs, start=1)]
-        return self.described(examples, self.answers(examples))
+        return self.as_json(examples, self.answers(examples))
 
     def read(self, path: str, columns: Sequence[Column] = ()) -> list[Any]:
         """The examples of a file, without its labels, which only say where a row ends.
@@ -140,13 +140,13 @@ class Predictor:
         texts, a .txt file with a text a line. `columns` are those of the texts or of
         the word, instead of those of training.
         """
-        ending = os.path.splitext(path)[1]
-        read = self._readers(columns).get(ending)
+        readers = self._readers(columns)
+        read = readers.get(os.path.splitext(path)[1])
         if read is None:
-            known = ", ".join(self._readers(columns))
-            raise UserError(f"--input: {path} does not end in one of {known}")
-        unlabelled = _UNLABELLED[self.kind]
-        examples = [example._replace(**unlabelled) for example in read(path)]
+            endings = ", ".join(readers)
+            raise UserError(f"--input: {path} does not end in one of {endings}")
+        no_label = _NO_LABEL_FIELDS[self.kind]
+        examples = [example._replace(**no_label) for example in read(path)]
         if self.kind in (CLASSIFICATION, REGRESSION):
             if note := line_ends_note(path, examples):
                 console.say(note)
@@ -161,17 +161,17 @@ class Predictor:
             starts = console.track(starts, f"predicting, {_EXAMPLES} examples each")
         answers = []
         for start in starts:
-            part = examples[start : start + _EXAMPLES]
-            features = self.task.features(self.vocabulary, part)
+            block = examples[start : start + _EXAMPLES]
+            features = self.task.features(self.vocabulary, block)
             outputs = self._outputs(features)
             if self.limits is None:
-                answers += self.task.answers(part, features, outputs)
+                answers += self.task.answers(block, features, outputs)
             else:
                 logits = (outputs["start_logits"], outputs["end_logits"])
-                answers += scored_answers(part, features, *logits, *self.limits)
+                answers += scored_answers(block, features, *logits, *self.limits)
         return answers
 
-    def described(self, examples: list[Any], answers: list[Any]) -> list[dict]:
+    def as_json(self, examples: list[Any], answers: list[Any]) -> list[dict]:
         """Answers as values of JSON; see `predict`. Questions of files have an `id`."""
         if self.kind == CLASSIFICATION:
             return [answer._asdict() for answer in answers]
@@ -186,12 +186,12 @@ class Predictor:
         ]
 
     def write(self, path: str, examples: list[Any], answers: list[Any]) -> None:
-        """Writes the prediction file of `finetune`, or, to a .jsonl file, `described`.
+        """Writes the prediction file of `finetune`, or, to a .jsonl file, `as_json`.
 
         The file appears when it is complete.
         """
         if path.endswith(".jsonl"):
-            rows = self.described(examples, answers)
+            rows = self.as_json(examples, answers)
             lines = (
                 json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows
             )
@@ -220,10 +220,10 @@ class Predictor:
 
     def _check_count(self, texts: Sequence[str], where: str) -> None:
         if len(texts) not in self.segments:
-            possible = " or ".join(f"{count}" for count in self.segments)
+            counts = " or ".join(f"{count}" for count in self.segments)
             raise UserError(
                 f"{where}: the number of texts is {len(texts)}, but this model is for "
-                f"{possible}; --texts names the columns of a .tsv, .csv or .jsonl file"
+                f"{counts}; --texts names the columns of a .tsv, .csv or .jsonl file"
             )
 
     def _readers(self, columns: Sequence[Column]) -> dict[str, Callable]:
@@ -236,14 +236,14 @@ class Predictor:
             for ending in OWN_ENDINGS[self.kind]
         }
         if self.kind != TAGGING:
-            readers[_LINES] = lambda path: _read_lines(path, columns)
+            readers[_TEXT_ENDING] = lambda path: _read_lines(path, columns)
         if not columns and self.task.description.form != COLUMNS:
             # The files of these tasks differ from others in quoting.
             readers[".tsv"] = self._read_task_file
         return readers
 
     def _read_questions(self, path: str) -> list[Question]:
-        """Those with answers and those without."""
+        """The questions of a file, with answers or without."""
         return read_questions(LanguageFile(path, self.task.name, None)).questions
 
     def _read_task_file(self, path: str) -> list[Any]:
@@ -294,10 +294,8 @@ class Predictor:
 
     def _outputs(self, features: Features) -> Features:
         """The model's numbers for all rows; rows of similar length run together."""
-        sizes, width = (
-            features["input_mask"].sum(axis=1),
-            features["input_mask"].shape[1],
-        )
+        mask = features["input_mask"]
+        sizes, width = mask.sum(axis=1), mask.shape[1]
         order = np.argsort(-sizes, kind="stable")
         parts = collections.defaultdict(list)
         call = getattr(self.model, "predict", self.model)
@@ -306,11 +304,11 @@ class Predictor:
             length = int(sizes[rows].max())
             inputs = {n: tf.constant(features[n][rows, :length]) for n in FEATURES}
             for name, values in self._numbers(call(inputs)).items():
-                if self.kind in _OF_TOKENS:
+                if self.kind in _TOKEN_KINDS:
                     values = np.pad(values, [(0, 0), (0, width - length)])
                 parts[name].append(values)
-        back = np.argsort(order)
-        return {name: np.concatenate(part)[back] for name, part in parts.items()}
+        ranks = np.argsort(order)
+        return {name: np.concatenate(part)[ranks] for name, part in parts.items()}
 
     def _numbers(self, outputs: dict[str, tf.Tensor]) -> Features:
         """The outputs that the task's answers depend on, under the task's names."""
@@ -361,8 +359,8 @@ def open_predictor(export_dir: str) -> Predictor:
     try:
         fingerprint = content["vocabulary"]["fingerprint"]
         # Earlier exports do not have all of these.
-        about, sizes = content.get("task") or {}, content["model"]
-        segments = about.get("texts") or (
+        task_fields, sizes = content.get("task") or {}, content["model"]
+        segments = task_fields.get("texts") or (
             [1, 2] if sizes["type_vocab_size"] > 1 else [1]
         )
         if not {*segments} <= {1, 2}:
@@ -370,18 +368,18 @@ def open_predictor(export_dir: str) -> Predictor:
         length = files.typed(content["sequence_length"], int)
         if length > files.typed(sizes["max_positions"], int):
             raise ValueError("sequence_length is more than max_positions")
-        kind, columns = _KINDS[name], tuple(about.get("columns", ()))
-        label_column = about.get("label_column")
+        kind, columns = _KINDS[name], tuple(task_fields.get("columns", ()))
+        label_column = task_fields.get("label_column")
         if kind in LABELLED and not content["labels"]:
             raise ValueError("no labels")
-        answers = _answers(content["answers"]) if kind == QUESTION_ANSWERING else None
+        limits = _answers(content["answers"]) if kind == QUESTION_ANSWERING else None
         task = _task(
             kind,
-            about.get("name") or "own",
+            task_fields.get("name") or "own",
             columns,
             tuple(content["labels"] or ()),
             length,
-            answers and answers[0],
+            limits and limits[0],
         )
     except (UserError, KeyError, TypeError, AttributeError, ValueError) as error:
         reason = files.reason(error)
@@ -390,13 +388,13 @@ def open_predictor(export_dir: str) -> Predictor:
         raise UserError(f"{vocabulary.path}: is not the vocabulary of the model")
     folder = os.path.join(export_dir, name)
     model = open_saved_model(folder)
-    _check_described(folder, model, path, content)
+    _check_model(folder, model, path, content)
     return Predictor(
-        kind, task, vocabulary, columns, label_column, segments, answers, model
+        kind, task, vocabulary, columns, label_column, segments, limits, model
     )
 
 
-def _check_described(folder: str, model: Any, path: str, content: dict) -> None:
+def _check_model(folder: str, model: Any, path: str, content: dict) -> None:
     """Refuses a SavedModel of another export, and labels that were changed."""
     # Earlier exports have no hash.
     if content.get("sha256") not in (None, program_sha256(folder)):

@@ -37,11 +37,11 @@ def trace(function: Callable, *args: Any, **kwargs: Any) -> None:
     function.get_concrete_function(*args, **kwargs)
 
 
-def feature_spec(*more: str) -> dict[str, tf.TensorSpec]:
-    """int32 [batch, length] specs of the encoder's inputs, and of `more`."""
+def feature_spec(*more_features: str) -> dict[str, tf.TensorSpec]:
+    """int32 [batch, length] specs of the encoder's inputs, and of `more_features`."""
     return {
         name: tf.TensorSpec([None, None], tf.int32, name=name)
-        for name in FEATURES + more
+        for name in FEATURES + more_features
     }
 
 
@@ -50,14 +50,14 @@ def only_tensors(outputs: dict) -> dict:
     return {name: value for name, value in outputs.items() if name != "encoder_outputs"}
 
 
-def graph_signature(call: Callable, *more: str) -> Callable:
+def graph_signature(call: Callable, *more_features: str) -> Callable:
     """A signature with named inputs around a callable that takes a dict."""
 
     @graph_function
     def signature(**inputs):
         return only_tensors(call(inputs))
 
-    return signature.get_concrete_function(**feature_spec(*more))
+    return signature.get_concrete_function(**feature_spec(*more_features))
 
 
 class Root(tf.train.Checkpoint):
@@ -69,8 +69,8 @@ class Root(tf.train.Checkpoint):
 
     def __init__(self, *modules: tf.Module, vocabulary: Vocabulary | None = None):
         super().__init__()
-        unique = {id(v): v for module in modules for v in module.variables}
-        self.variables = list(unique.values())
+        by_id = {id(v): v for module in modules for v in module.variables}
+        self.variables = list(by_id.values())
         self.trainable_variables = [v for v in self.variables if v.trainable]
         self.regularization_losses = []
         if vocabulary:
@@ -166,8 +166,8 @@ class TaskRoot(Root):
     @network_function
     def __call__(self, inputs, training=False):
         outputs = self.encoder(inputs, training)
-        read = "pooled_output" if self._is_pooled else "sequence_output"
-        return outputs | self._outputs(outputs[read])
+        name = "pooled_output" if self._is_pooled else "sequence_output"
+        return outputs | self._outputs(outputs[name])
 
     def _outputs(self, vectors: tf.Tensor) -> dict[str, tf.Tensor]:
         """The head's outputs of float32 [..., H]."""
@@ -230,9 +230,9 @@ def mean_over_tokens(
     first, and [SEP], the last, are in it with `pool_special_tokens`.
     """
     if not pool_special_tokens:
-        last = tf.reduce_sum(mask, axis=1, keepdims=True) - 1
+        last_column = tf.reduce_sum(mask, axis=1, keepdims=True) - 1
         column = tf.range(tf.shape(mask)[1])[tf.newaxis, :]
-        mask *= tf.cast((column > 0) & (column < last), mask.dtype)
+        mask *= tf.cast((column > 0) & (column < last_column), mask.dtype)
     shares = tf.cast(mask, tf.float32)
     shares /= tf.maximum(tf.reduce_sum(shares, axis=1, keepdims=True), 1.0)
     return tf.einsum("blh,bl->bh", states, shares)

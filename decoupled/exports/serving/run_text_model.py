@@ -14,7 +14,7 @@ import sys
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  registers the tokenizer's operations
 
-_SHOWN = ("label", "probabilities", "value", "pooled_output")
+_OUTPUTS = ("label", "probabilities", "value", "pooled_output")
 
 
 def main(folder: str, texts: list[str]) -> None:
@@ -29,13 +29,13 @@ def main(folder: str, texts: list[str]) -> None:
     else:
         outputs = model(texts)
     for index, text in enumerate(texts):
-        row = {name: value[index] for name, value in outputs.items() if name in _SHOWN}
-        print(described(row, text))
-    foreign = {"decoupled", "mesh_tensorflow"} & set(sys.modules)
-    print(f"modules of the training code that were loaded: {sorted(foreign) or 'none'}")
+        row = {n: value[index] for n, value in outputs.items() if n in _OUTPUTS}
+        print(describe(row, text))
+    modules = {"decoupled", "mesh_tensorflow"} & set(sys.modules)
+    print(f"modules of the training code that were loaded: {sorted(modules) or 'none'}")
 
 
-def described(row: dict[str, tf.Tensor], text: str) -> str:
+def describe(row: dict[str, tf.Tensor], text: str) -> str:
     """What a model says about a text: a label, a number or a vector."""
     if "value" in row:
         return f"{float(row['value']):12.4g}  {text}"

@@ -53,15 +53,15 @@ FORMAT = "decoupled-export-1"
 DESCRIPTION = "export.json"
 # Everything that an export may hold.
 _NAMES = {DESCRIPTION, "preprocessor", *NAMES}
-# The output that is shown of each model that takes strings.
-_SHOWN = {
+# The output of each model that takes strings, in the example of its use.
+_SHOWN_OUTPUTS = {
     "text_encoder": "pooled_output",
     "text_classifier": "label",
     "text_regressor": "value",
     "text_sentence_encoder": "sentence_vector",
 }
-# The files that `decoupled predict` reads for models without such a model.
-_PREDICTED = {
+# The other models -> title and file of an example with `decoupled predict`.
+_PREDICT_EXAMPLES = {
     "tagger": ("From words to tags", "words.tsv"),
     "span_model": ("From questions to answers", "questions.json"),
 }
@@ -92,8 +92,8 @@ def export_folder(
         # Only the encoder is exported, without windows and answers.
         task = ServedTask(trained_length=task.trained_length)
         if sequence_length is None:
-            longest = model.config.max_positions
-            sequence_length = min(retrieval.max_sequence_length, longest)
+            max_positions = model.config.max_positions
+            sequence_length = min(retrieval.max_sequence_length, max_positions)
     if max_answer_length is not None:
         task = task.with_max_answer_length(max_answer_length)
     if sequence_length is None:
@@ -151,12 +151,14 @@ def export(
     """
     _check_target(export_dir, overwrite)
     check_exportable(model, task, sequence_length, mlm)
-    stored = StoredWeights(model.weights, weights)
+    stored_weights = StoredWeights(model.weights, weights)
     kind, about, sizes = task.kind, {}, {}
     if sentences:
         kind, about = SENTENCE_NAMES[0], {"sentence_vectors": sentences._asdict()}
     with new_folder(export_dir, replaces=overwrite) as folder:
-        roots = _build_roots(model, task, stored, sequence_length, mlm, sentences)
+        roots = _build_roots(
+            model, task, stored_weights, sequence_length, mlm, sentences
+        )
         for name, root in roots.items():
             path = os.path.join(folder, name)
             tf.saved_model.save(root, path, signatures=root.signatures())
@@ -183,7 +185,7 @@ def export(
                 "texts": list(task.segments),
             },
             "labels": list(task.labels) or None,
-            "answers": task.described_answers(),
+            "answers": task.answer_settings(),
             "bytes": sizes,
             "sha256": program_sha256(os.path.join(folder, kind)),
             **about,
@@ -224,8 +226,8 @@ def say_written(export_dir: str, description: dict[str, Any]) -> None:
         ["SavedModel", "size"],
         [[name, readable_bytes(size)] for name, size in description["bytes"].items()],
     )
-    if predicted := _PREDICTED.get(description["kind"]):
-        title, name = predicted
+    if example := _PREDICT_EXAMPLES.get(description["kind"]):
+        title, name = example
         console.say(f"{title}:")
         command = f"decoupled predict --export_dir={export_dir} --input={name}"
         columns = description["task"]["columns"]
@@ -234,14 +236,14 @@ def say_written(export_dir: str, description: dict[str, Any]) -> None:
             command += " --texts=1"
         console.say(f"  {command} --output=FILE")
         return
-    [name] = set(description["bytes"]) & set(_SHOWN)
+    [name] = set(description["bytes"]) & set(_SHOWN_OUTPUTS)
     texts = "['A sentence.', 'Ein Satz.']"
     if description["task"]["texts"] == [2]:
         texts += ", second_sentences=['Another sentence.', 'Noch ein Satz.']"
     console.say("Load it anywhere:")
     console.say("  import tensorflow as tf, tensorflow_text")
     console.say(f"  model = tf.saved_model.load({os.path.join(export_dir, name)!r})")
-    console.say(f"  model({texts})[{_SHOWN[name]!r}]")
+    console.say(f"  model({texts})[{_SHOWN_OUTPUTS[name]!r}]")
 
 
 def say_length(length: int, trained_length: int | None) -> None:
@@ -268,35 +270,35 @@ def say_length(length: int, trained_length: int | None) -> None:
 def say_vectors(description: dict[str, Any], has_pooler: bool) -> None:
     """What the vectors of a model are, if it gives no answers."""
     layers = description["model"]["num_layers"]
-    above = max(1, 2 * layers // 3)
-    if described := description.get("sentence_vectors"):
-        special = "with" if described["pool_special_tokens"] else "without"
-        other = (
-            f" (--gin_param='RetrievalConfig.layer = {above}' takes layer {above}; a "
+    layer = max(1, 2 * layers // 3)
+    if vectors := description.get("sentence_vectors"):
+        with_special = "with" if vectors["pool_special_tokens"] else "without"
+        advice = (
+            f" (--gin_param='RetrievalConfig.layer = {layer}' takes layer {layer}; a "
             "layer above the middle is often better than the last)"
         )
         console.say(
             f"sentence_vector is the mean over the tokens of layer "
-            f"{described['layer']} of {layers}, {special} [CLS] and [SEP]"
-            + (other if described["layer"] == layers > above else "")
+            f"{vectors['layer']} of {layers}, {with_special} [CLS] and [SEP]"
+            + (advice if vectors["layer"] == layers > layer else "")
         )
     elif description["kind"] == "encoder" and not has_pooler:
         console.say(
             f"pooled_output is the vector of [CLS] in layer {layers}, because the "
             "model has no pooler; it is not trained to compare texts. For that, export "
-            f"with --sentence_vectors --gin_param='RetrievalConfig.layer = {above}': "
+            f"with --sentence_vectors --gin_param='RetrievalConfig.layer = {layer}': "
             "the mean over the tokens of a layer, as in decoupled retrieve"
         )
 
 
 def say_assumed(task: ServedTask) -> None:
     """The question-answering settings that the model's folder does not have."""
-    if task.assumed:
+    if task.assumed_settings:
         values = dataclasses.asdict(task.answers)
-        assumed = ", ".join(f"{name} = {values[name]}" for name in task.assumed)
+        settings = [f"{name} = {values[name]}" for name in task.assumed_settings]
         console.say(
             f"the model's folder does not say how its answers are chosen; usual "
-            f"settings were taken: {assumed}"
+            f"settings were taken: {', '.join(settings)}"
         )
 
 
@@ -323,11 +325,11 @@ def _check_target(export_dir: str, overwrite: bool) -> None:
             f"{export_dir}: holds an earlier export; choose a new folder or give "
             "--overwrite"
         )
-    foreign = sorted({name.rstrip("/") for name in gfile.listdir(export_dir)} - _NAMES)
-    if foreign:
+    names = {name.rstrip("/") for name in gfile.listdir(export_dir)}
+    if foreign_names := sorted(names - _NAMES):
         raise UserError(
-            f"{export_dir}: holds {foreign[0]}, which no export wrote; move it away, "
-            "or choose a new folder"
+            f"{export_dir}: holds {foreign_names[0]}, which no export wrote; move it "
+            "away, or choose a new folder"
         )
 
 
@@ -342,8 +344,8 @@ def _build_roots(
     """Folder name -> object to save; of sentence vectors, with the layers up to the
     chosen one."""
     config, vocabulary = model.config, model.vocabulary
-    most = (1, 2) if vocabulary.pairs.fit(config) else (1,)
-    preprocessor = Preprocessor(vocabulary, sequence_length, most)
+    counts = (1, 2) if vocabulary.pairs.fit(config) else (1,)
+    preprocessor = Preprocessor(vocabulary, sequence_length, counts)
     encoder = Encoder(config, weights, sentences and sentences.layer)
     names, segments = (task.kind, task.text_kind), task.segments
     if sentences:

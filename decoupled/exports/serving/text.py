@@ -17,10 +17,10 @@ from decoupled.exports.serving.roots import (
     trace,
 )
 
-Packed = dict[str, tf.Tensor]
+PackedInputs = dict[str, tf.Tensor]
 
 _SENTENCES = tf.TensorSpec([None], tf.string, name="sentences")
-_SECOND = tf.TensorSpec([None], tf.string, name="second_sentences")
+_SECOND_SENTENCES = tf.TensorSpec([None], tf.string, name="second_sentences")
 
 
 def trace_texts(function: Callable, segments: Sequence[int], *training: bool) -> None:
@@ -32,7 +32,7 @@ def trace_texts(function: Callable, segments: Sequence[int], *training: bool) ->
         if 1 in segments:
             trace(function, _SENTENCES, **option)
         if 2 in segments:
-            trace(function, _SENTENCES, second_sentences=_SECOND, **option)
+            trace(function, _SENTENCES, second_sentences=_SECOND_SENTENCES, **option)
 
 
 def texts_of(
@@ -41,12 +41,12 @@ def texts_of(
     """One or two lists of texts, string [batch]; fails where their lengths differ."""
     if second_sentences is None:
         return [sentences]
-    same = tf.debugging.assert_equal(
+    check = tf.debugging.assert_equal(
         tf.size(second_sentences),
         tf.size(sentences),
         "second_sentences: not as many as sentences",
     )
-    with tf.control_dependencies([same]):
+    with tf.control_dependencies([check]):
         return [tf.identity(sentences), tf.identity(second_sentences)]
 
 
@@ -66,10 +66,10 @@ def share_budget(lengths: list[tf.Tensor], budget: tf.Tensor | int) -> list[tf.T
 
 def checked_utf8(sentences: tf.Tensor) -> tf.Tensor:
     """The same strings; fails if one is not UTF-8, which would lose its bytes."""
-    decoded = tf.strings.unicode_transcode(sentences, "UTF-8", "UTF-8")
-    same = tf.reduce_all(tf.equal(sentences, decoded))
-    failed = tf.debugging.Assert(same, ["sentences: a text is not UTF-8; decode it"])
-    with tf.control_dependencies([failed]):
+    decoded_texts = tf.strings.unicode_transcode(sentences, "UTF-8", "UTF-8")
+    is_valid = tf.reduce_all(tf.equal(sentences, decoded_texts))
+    check = tf.debugging.Assert(is_valid, ["sentences: a text is not UTF-8; decode it"])
+    with tf.control_dependencies([check]):
         return tf.identity(sentences)
 
 
@@ -122,38 +122,40 @@ class BertPackInputs(Root):
                     trace(self.__call__, [spec] * num_segments, seq_length=length)
 
     @graph_function
-    def __call__(self, inputs, seq_length=None) -> Packed:
+    def __call__(self, inputs, seq_length=None) -> PackedInputs:
         """Packs int32 [batch, (tokens)] or [batch, (words), (tokens)], one or two, to
         `input_word_ids`, `input_mask`, `input_type_ids`, int32 [batch, seq_length].
         """
         length = self._sequence_length if seq_length is None else seq_length
         return self._pack(inputs, length)
 
-    def _pack(self, inputs: list[tf.RaggedTensor], length: tf.Tensor | int) -> Packed:
-        segments = [_joined(s) if s.ragged_rank == 2 else s for s in inputs]
+    def _pack(
+        self, inputs: list[tf.RaggedTensor], length: tf.Tensor | int
+    ) -> PackedInputs:
+        segments = [_join_words(s) if s.ragged_rank == 2 else s for s in inputs]
         pairs = self._vocabulary.pairs
-        more = (len(segments) - 1) * (pairs.separators - 1)
-        budget = length - len(segments) - 1 - more
+        extra_separators = (len(segments) - 1) * (pairs.separators - 1)
+        budget = length - len(segments) - 1 - extra_separators
         tf.debugging.assert_non_negative(
             budget, message="seq_length: no room for [CLS] and [SEP]"
         )
         lengths = [tf.cast(s.row_lengths(), tf.int32) for s in segments]
-        kept = share_budget(lengths, budget)
+        counts = share_budget(lengths, budget)
         column = tf.range(length)[tf.newaxis, :]
         ids = tf.where(column == 0, self._vocabulary.cls_id, self._vocabulary.pad_id)
         types = tf.zeros_like(column)
-        start = tf.ones_like(kept[0])[:, tf.newaxis]
-        for index, (segment, count) in enumerate(zip(segments, kept, strict=True)):
+        start = tf.ones_like(counts[0])[:, tf.newaxis]
+        for index, (segment, count) in enumerate(zip(segments, counts, strict=True)):
             end = start + count[:, tf.newaxis]
-            inside = (column >= start) & (column < end)
-            ids = tf.where(inside, _shifted(segment, column - start, length), ids)
-            last = end + more * (1 - index)
-            is_separator = (column >= end) & (column <= last)
+            is_token = (column >= start) & (column < end)
+            ids = tf.where(is_token, _tokens_at(segment, column - start, length), ids)
+            last_column = end + extra_separators * (1 - index)
+            is_separator = (column >= end) & (column <= last_column)
             ids = tf.where(is_separator, self._vocabulary.sep_id, ids)
             segment_type = index * pairs.second_type
-            is_segment = (column >= start) & (column <= last)
+            is_segment = (column >= start) & (column <= last_column)
             types = tf.where(is_segment, segment_type, types)
-            start = last + 1
+            start = last_column + 1
         return {
             "input_word_ids": ids,
             "input_mask": tf.cast(column < start, tf.int32),
@@ -161,13 +163,13 @@ class BertPackInputs(Root):
         }
 
 
-def _joined(words: tf.RaggedTensor) -> tf.RaggedTensor:
+def _join_words(words: tf.RaggedTensor) -> tf.RaggedTensor:
     """[batch, (words), (tokens)] -> [batch, (tokens)], without `merge_dims`' checks."""
     splits = tf.gather(words.values.row_splits, words.row_splits)
     return tf.RaggedTensor.from_row_splits(words.flat_values, splits, validate=False)
 
 
-def _shifted(
+def _tokens_at(
     segment: tf.RaggedTensor, position: tf.Tensor, length: tf.Tensor | int
 ) -> tf.Tensor:
     """The tokens at `position` [batch, length], if there are any."""
@@ -192,7 +194,7 @@ class Preprocessor(Root):
         trace_texts(self.__call__, self._segments)
 
     @graph_function
-    def __call__(self, sentences, second_sentences=None) -> Packed:
+    def __call__(self, sentences, second_sentences=None) -> PackedInputs:
         texts = texts_of(sentences, second_sentences)
         return self.bert_pack_inputs([self.tokenize(text) for text in texts])
 
@@ -215,7 +217,7 @@ def text_signatures(
     def of_sentences(sentences):
         return only_tensors(call(sentences))
 
-    @graph_function(input_signature=[_SENTENCES, _SECOND])
+    @graph_function(input_signature=[_SENTENCES, _SECOND_SENTENCES])
     def of_pairs(sentences, second_sentences):
         return only_tensors(call(sentences, second_sentences=second_sentences))
 
@@ -223,11 +225,11 @@ def text_signatures(
     return signatures | ({pair_name: of_pairs} if 2 in segments else {})
 
 
-def trim(packed: Packed) -> Packed:
+def trim(inputs: PackedInputs) -> PackedInputs:
     """Removes columns that are padding in every row, so that short texts cost less."""
-    longest = tf.reduce_max(tf.reduce_sum(packed["input_mask"], axis=1))
-    longest = tf.maximum(longest, 1)  # the maximum over no rows is the least integer
-    return {name: value[:, :longest] for name, value in packed.items()}
+    length = tf.reduce_max(tf.reduce_sum(inputs["input_mask"], axis=1))
+    length = tf.maximum(length, 1)  # the maximum over no rows is the least integer
+    return {name: value[:, :length] for name, value in inputs.items()}
 
 
 class TextRoot(Root):
@@ -255,14 +257,14 @@ class TextRoot(Root):
 
     @graph_function
     def __call__(self, sentences, training=False, second_sentences=None):
-        packed = self._packed(sentences, second_sentences)
-        return self.model(packed, training) | packed
+        inputs = self._inputs_of(sentences, second_sentences)
+        return self.model(inputs, training) | inputs
 
     @graph_function
     def predict(self, sentences, second_sentences=None):
-        return self.model.predict(self._packed(sentences, second_sentences))
+        return self.model.predict(self._inputs_of(sentences, second_sentences))
 
-    def _packed(self, sentences, second_sentences):
+    def _inputs_of(self, sentences, second_sentences):
         return trim(self.preprocessor(sentences, second_sentences))
 
     def signatures(self) -> dict:

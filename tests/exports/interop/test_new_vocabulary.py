@@ -212,7 +212,7 @@ def test_another_vocabulary_takes_rows_of_equal_pieces_and_means_of_others(
 def test_rows_of_the_same_vocabulary_are_its_own(big):
     rows = matching_rows(big, big)
     assert rows.sources == [[index] for index in range(big.size)]
-    assert rows.copied == big.size
+    assert rows.copied_count == big.size
 
 
 def test_bytes_take_the_row_of_their_character_or_the_mean_of_all(big, tmp_path):
@@ -278,7 +278,7 @@ def test_vocabularies_of_two_kinds_share_rows(big, words):
                     assert rows.sources[index] == [source]
                     shared += 1
         assert shared > 3
-        assert all(rows.sources) and rows.copied < new.size
+        assert all(rows.sources) and rows.copied_count < new.size
 
 
 def test_parts_of_a_new_wordpiece_begin_or_continue_a_word():
@@ -290,7 +290,7 @@ def test_parts_of_a_new_wordpiece_begin_or_continue_a_word():
     rows = matching_rows(old, new)
     # A piece without any known part gets the mean of all.
     assert rows.sources[5:] == [[5, 7], [6, 7], [5], [5, 6, 7]]
-    assert rows.copied == 5
+    assert rows.copied_count == 5
 
 
 def test_what_is_a_word_of_its_own_keeps_its_row(tmp_path):

@@ -131,13 +131,15 @@ def test_says_what_the_vectors_are(capsys):
 
 def test_says_which_settings_of_a_reader_are_assumed(capsys):
     settings = QuestionAnsweringConfig(64, 128, 30, 20)
-    trained = types.SimpleNamespace(answers=settings, assumed=["doc_stride", "n_best"])
+    trained = types.SimpleNamespace(
+        answers=settings, assumed_settings=["doc_stride", "n_best"]
+    )
     say_assumed(trained)
     assert capsys.readouterr().out == (
         "the model's folder does not say how its answers are chosen; usual settings "
         "were taken: doc_stride = 128, n_best = 20\n"
     )
-    trained.assumed = []
+    trained.assumed_settings = []
     say_assumed(trained)
     assert capsys.readouterr().out == ""
 
