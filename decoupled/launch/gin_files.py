@@ -24,7 +24,7 @@ from decoupled.launch.gin_reader import Reader, first_line
 T = TypeVar("T")
 
 # Files that are no longer shipped, and what to give now.
-_GONE = {
+_REMOVED_FILES = {
     r"models/base\.gin|runs/(pretrain|finetune|parameters|plan|plan_gpus|retrieve|"
     r"convert|sweep|sweep_row|reproduce|build_corpus|build_vocabulary|analyze_\w+)"
     r"\.gin": "its settings are the defaults of the command: leave it out",
@@ -52,7 +52,7 @@ _GONE = {
 }
 _INCLUDE = re.compile(r"^\s*include\s+['\"](.+?)['\"]", re.MULTILINE)
 _BINDING = re.compile(r"^([\w./]+) =", re.MULTILINE)
-_used_text = ""
+_settings_text = ""
 
 
 def configure(
@@ -71,7 +71,7 @@ def configure(
       prefixes: folders to search after the current one and before the package's.
       task, tasks: see `Reader`.
     """
-    global _used_text
+    global _settings_text
     gin.clear_config()
     try:
         for name, value in getattr(root, "DEFAULTS", {}).items():
@@ -83,25 +83,25 @@ def configure(
         for param in params:
             reader.read_param(param)
         config = _call(root)
-        unused = [name for name in _unused_bindings() if name not in reader.macros]
-        if unused:
-            raise UserError(_unused_mistake(unused, root))
-        _used_text = gin.operative_config_str()
+        unused_names = [n for n in _unused_bindings() if n not in reader.macros]
+        if unused_names:
+            raise UserError(_unused_mistake(unused_names, root))
+        _settings_text = gin.operative_config_str()
     finally:
-        # What is made later has the defaults of the classes, not these bindings.
+        # Objects that are made later have the defaults of their classes again.
         gin.clear_config()
     return config
 
 
-def used_text() -> str:
+def settings_text() -> str:
     """The settings that the last `configure` used, as a gin file."""
-    return _used_text
+    return _settings_text
 
 
 def defaults(root: type) -> str:
     """The settings of a command without gin files and bindings, one a line."""
     configure(root, [], [])
-    lines = used_text().splitlines()
+    lines = settings_text().splitlines()
     return "\n".join(line for line in lines if line and not line.startswith("#"))
 
 
@@ -128,9 +128,9 @@ def find_file(name: str, prefixes: Sequence[str] = ()) -> str:
         path = os.path.join(folder, name)
         if _is_file(path):
             return path
-    for pattern, advice in _GONE.items():
-        if gone := re.fullmatch(rf"(?:.*\bgin/)?(?:{pattern})", name):
-            raise UserError(f"{name}: is gone (CHANGELOG.md); {gone.expand(advice)}")
+    for pattern, advice in _REMOVED_FILES.items():
+        if match := re.fullmatch(rf"(?:.*\bgin/)?(?:{pattern})", name):
+            raise UserError(f"{name}: is gone (CHANGELOG.md); {match.expand(advice)}")
     searched = ", ".join(folder or "." for folder in folders)
     raise UserError(
         f"{name}: no such gin file in {searched}{close_names(name, _packaged_files())}"
@@ -143,13 +143,13 @@ def with_includes(names: Sequence[str]) -> list[str]:
     Raises:
       UserError: there is no such file, or it cannot be read.
     """
-    paths, waiting = [], [find_file(name) for name in names]
-    while waiting:
-        path = waiting.pop()
+    paths, queue = [], [find_file(name) for name in names]
+    while queue:
+        path = queue.pop()
         if path not in paths:
             paths.append(path)
-            included = _INCLUDE.findall(core_files.read_text(path))
-            waiting += [find_file(name) for name in included]
+            included_names = _INCLUDE.findall(core_files.read_text(path))
+            queue += [find_file(name) for name in included_names]
     return sorted(paths)
 
 
@@ -205,11 +205,11 @@ def _call_mistake(message):
 
 
 def _unused_bindings():
-    used = set(_BINDING.findall(gin.operative_config_str()))
+    used_names = set(_BINDING.findall(gin.operative_config_str()))
     return sorted(
         name
         for name in set(_BINDING.findall(gin.config_str()))
-        if not any(other == name or other.endswith("/" + name) for other in used)
+        if not any(other == name or other.endswith("/" + name) for other in used_names)
     )
 
 

@@ -63,21 +63,21 @@ class Reader:
         self._root = root
         self._find_file = find_file
         self._task, self._tasks = task, tasks
-        self._included = 0
+        self._include_count = 0
 
-    def read_file(self, path: str, above: tuple[str, ...] = ()) -> None:
-        """Reads one file; `above` are the files that include it."""
-        if path in above:
-            raise UserError(f"{above[-1]}: includes {path}, which includes this file")
-        self._included += bool(above)
-        if self._included > _MOST_FILES:
-            raise UserError(f"{above[-1]}: more than {_MOST_FILES} files are included")
+    def read_file(self, path: str, chain: tuple[str, ...] = ()) -> None:
+        """Reads one file; `chain` are the files that include it."""
+        if path in chain:
+            raise UserError(f"{chain[-1]}: includes {path}, which includes this file")
+        self._include_count += bool(chain)
+        if self._include_count > _MOST_FILES:
+            raise UserError(f"{chain[-1]}: more than {_MOST_FILES} files are included")
         text = files.read_text(path)
         for statement in self._statements(text, path):
             place = _place(path, statement.location.line_num)
             if isinstance(statement, config_parser.IncludeStatement):
-                included = self._find_included(statement.filename, place)
-                self.read_file(included, (*above, path))
+                included_path = self._find_included(statement.filename, place)
+                self.read_file(included_path, (*chain, path))
             else:
                 self._bind(statement, place)
 
@@ -105,9 +105,9 @@ class Reader:
             kind = None
         if isinstance(kind, type) and issubclass(kind, Settings):
             return kind
-        last = name.rpartition("/")[2]
-        known = [self._root.gin_name, *_config_classes()]
-        raise UserError(f"no configurable named {last!r}{close_names(last, known)}")
+        name = name.rpartition("/")[2]
+        names = [self._root.gin_name, *_config_classes()]
+        raise UserError(f"no configurable named {name!r}{close_names(name, names)}")
 
     def _statements(self, text, where, lines=True):
         """All statements of a text, none of them an import; nothing is bound.
@@ -158,8 +158,8 @@ class Reader:
             raise UserError(f"{place}: {_parse_mistake(error)}") from error
 
     def _check_parameter(self, owner, name):
-        known = _parameters(self.find(owner))
-        if name in known:
+        parameters = _parameters(self.find(owner))
+        if name in parameters:
             return
         if (owner, name) in REMOVED:
             advice = REMOVED[owner, name].advice
@@ -169,11 +169,10 @@ class Reader:
             for other, config in _config_classes().items()
             if name in _parameters(config)
         ]
-        hint = close_names(name, known)
+        hint = close_names(name, parameters)
         if owners:
-            *others, last = owners
-            shown = f"{', '.join(others)} and {last} have" if others else f"{last} has"
-            hint = f"; {shown} one"
+            names = " and ".join(filter(None, [", ".join(owners[:-1]), owners[-1]]))
+            hint = f"; {names} {'have' if owners[1:] else 'has'} one"
         raise UserError(f"{owner} has no parameter {name!r}{hint}")
 
 
@@ -229,7 +228,8 @@ class _References(ParserDelegate):
 
 
 class _Removed:
-    """The value `@Name()` of a class that is gone, whose bindings say all."""
+    """The value `@Name()` of a removed class. Only the bindings of that class can be
+    mistakes."""
 
 
 def _refuse_import(statement):

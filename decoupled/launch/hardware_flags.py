@@ -80,13 +80,13 @@ def parse() -> Hardware:
 
 def _hosts() -> Hosts | None:
     values = {name: FLAGS[name].value for name in ("coordinator", *_NUMBERS)}
-    lacking = [name for name, value in values.items() if value is None]
-    if len(lacking) == len(values):
+    missing = [name for name, value in values.items() if value is None]
+    if len(missing) == len(values):
         return None
     if FLAGS.accelerator is None:
         raise UserError("--coordinator, --processes: are for --accelerator; give it")
-    if lacking:
-        raise UserError(f"--{', --'.join(lacking)}: must be given beside the others")
+    if missing:
+        raise UserError(f"--{', --'.join(missing)}: must be given beside the others")
     host, _, port = FLAGS.coordinator.rpartition(":")
     if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise UserError(f"--coordinator: {FLAGS.coordinator!r} is not HOST:PORT")

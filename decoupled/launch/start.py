@@ -130,25 +130,25 @@ def save_start(folder: str) -> None:
     command_file, config_file = names(number)
     moment = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     # Commands that this one starts are their own.
-    supervised = os.environ.pop(SUPERVISOR, None)
-    command = supervised or shlex.join(["decoupled", *sys.argv[1:]])
+    supervisor_command = os.environ.pop(SUPERVISOR, None)
+    command = supervisor_command or shlex.join(["decoupled", *sys.argv[1:]])
     endings.resume_with(command)
     heading = f"# decoupled {decoupled.__version__}, {moment}, in {os.getcwd()}"
     files.write_text(command_file, f"{heading}\n{command}\n")
-    if settings := gin_files.used_text():
+    if settings := gin_files.settings_text():
         files.write_text(config_file, settings)
 
 
 def facts() -> dict[str, str]:
     """Flags and settings, which are the same in all processes that train together."""
     # The settings are what the flags of gin make.
-    flags_given = {
+    given_flags = {
         f"--{flag.name}": str(flag.value)
         for flag in _own_flags()
         if flag.name not in ("process", "gin_file", "gin_param", "gin_bindings")
         and not flag.using_default_value
     }
-    return {"a setting": gin_files.used_text(), **flags_given}
+    return {"a setting": gin_files.settings_text(), **given_flags}
 
 
 def words() -> list[str]:
@@ -176,22 +176,22 @@ def run(command: ModuleType) -> None:
     """
     name = f"decoupled {sys.argv[1]}"
     endings.call_command(name)
-    chosen, usage, arguments = _choose(command, name, sys.argv[2:])
+    subcommand, usage, arguments = _choose(command, name, sys.argv[2:])
     gfile.forget_written()
     app.run(
-        lambda _: _run_main(chosen),
+        lambda _: _run_main(subcommand),
         argv=[name, *arguments],
         flags_parser=lambda argv: _parse_flags(command, argv, usage),
     )
 
 
-def _run_main(chosen):
+def _run_main(subcommand):
     """Runs the command, then looks whether what it wrote is still there."""
-    chosen.main()
-    if lost := gfile.lost_files():
-        others = f" and {len(lost) - 1} more files are" if lost[1:] else " is"
+    subcommand.main()
+    if paths := gfile.lost_files():
+        verb = f" and {len(paths) - 1} more files are" if paths[1:] else " is"
         raise UserError(
-            f"{lost[0]}{others} gone: something else removed what this command wrote "
+            f"{paths[0]}{verb} gone: something else removed what this command wrote "
             "while it ran, so that its results are incomplete; run it again"
         )
 
@@ -202,20 +202,20 @@ def _choose(command, name, arguments):
     if subcommands is None:
         command.define_flags()
         return command, command.__doc__, arguments
-    first, *rest = arguments or [""]
-    if first in _HELP:
+    word, *rest = arguments or [""]
+    if word in _HELP:
         print(_with_list(command.__doc__, subcommands))
         sys.exit(0)
-    if not first or first.startswith("-"):
+    if not word or word.startswith("-"):
         raise UserError(f"choose a subcommand: {', '.join(subcommands)} (--help)")
-    if first in getattr(command, "GONE", {}):
-        raise UserError(f"{first} is gone (CHANGELOG.md); {command.GONE[first]}")
-    if first not in subcommands:
-        known = close_names(first, list(subcommands))
-        raise UserError(f"unknown subcommand {first!r}{known}")
-    endings.call_command(f"{name} {first}")
-    subcommands[first].define_flags()
-    return subcommands[first], inspect.cleandoc(subcommands[first].main.__doc__), rest
+    if word in getattr(command, "GONE", {}):
+        raise UserError(f"{word} is gone (CHANGELOG.md); {command.GONE[word]}")
+    if word not in subcommands:
+        hint = close_names(word, list(subcommands))
+        raise UserError(f"unknown subcommand {word!r}{hint}")
+    endings.call_command(f"{name} {word}")
+    subcommands[word].define_flags()
+    return subcommands[word], inspect.cleandoc(subcommands[word].main.__doc__), rest
 
 
 def _with_list(text, subcommands):
@@ -237,7 +237,7 @@ def _parse_flags(command, argv, usage):
     if getattr(command, "RUNS_COMMAND", False):
         argv = argv[:end]
     try:
-        rest = FLAGS(argv)
+        argv = FLAGS(argv)
     except flags.Error as error:
         flag = f"--{getattr(error, 'flagname', '')}"
         if flag in getattr(command, "GONE", {}):
@@ -245,16 +245,16 @@ def _parse_flags(command, argv, usage):
             raise UserError(line) from error
         raise UserError(f"{_flag_mistake(error)}; --help lists the flags") from error
     if getattr(command, "TAKES_WORDS", False):
-        _words = rest[1:]
-    elif len(rest) > 1:
+        _words = argv[1:]
+    elif len(argv) > 1:
         raise UserError(
-            f"unexpected argument {rest[1]!r}; write --flag=value (--help lists them)"
+            f"unexpected argument {argv[1]!r}; write --flag=value (--help lists them)"
         )
-    empty = [
+    names = [
         name for name in FLAGS if _is_required(FLAGS[name]) and not FLAGS[name].value
     ]
-    if empty:
-        raise UserError(f"--{', --'.join(empty)} must be given; --help lists the flags")
+    if names:
+        raise UserError(f"--{', --'.join(names)} must be given; --help lists the flags")
     for flag in _own_flags():
         if flag.present > 1 and not isinstance(flag, flags.MultiFlag):
             line = f"--{flag.name} is given {flag.present} times; only the last counts"
@@ -262,7 +262,7 @@ def _parse_flags(command, argv, usage):
         if flag.name not in _NO_PATHS:
             flag.value = _with_homes(flag.name, flag.value)
     _set_log_level()
-    return rest
+    return argv
 
 
 def _own_flags():
@@ -300,21 +300,21 @@ def _is_required(flag):
 
 def _set_log_level():
     """Logs our warnings and TensorFlow's errors, unless --verbosity is given."""
-    quiet = FLAGS["verbosity"].using_default_value
-    if quiet:
+    is_quiet = FLAGS["verbosity"].using_default_value
+    if is_quiet:
         # Only marked as given, or absl would raise it to "info".
         FLAGS["verbosity"].using_default_value = False
     absl_logging.set_verbosity(
-        absl_logging.WARNING if quiet else FLAGS["verbosity"].value
+        absl_logging.WARNING if is_quiet else FLAGS["verbosity"].value
     )
-    level = logging.ERROR if quiet else absl_logging.get_absl_logger().level
+    level = logging.ERROR if is_quiet else absl_logging.get_absl_logger().level
     logging.getLogger("tensorflow").setLevel(level)
 
 
 def _help(usage):
-    ordered = sorted(_own_flags(), key=lambda flag: flag.name)
-    listed = [_flag_help(flag) for flag in ordered]
-    return "\n".join([usage.strip(), "", "Flags:", *listed])
+    own_flags = sorted(_own_flags(), key=lambda flag: flag.name)
+    entries = [_flag_help(flag) for flag in own_flags]
+    return "\n".join([usage.strip(), "", "Flags:", *entries])
 
 
 def _flag_help(flag):
@@ -322,8 +322,8 @@ def _flag_help(flag):
     mark = "  (required)" if _is_required(flag) else ""
     default = "" if flag.default in (None, [], "") else f" (default: {flag.default})"
     # absl appends a line to the help of flags that can be repeated.
-    text, _, repeated = flag.help.partition(";\n    repeat this option")
-    again = " Can be repeated." if repeated else ""
-    text = f"{' '.join(text.split())}{again}{default}"
+    text, _, repeat_mark = flag.help.partition(";\n    repeat this option")
+    repeat_note = " Can be repeated." if repeat_mark else ""
+    text = f"{' '.join(text.split())}{repeat_note}{default}"
     lines = textwrap.wrap(text, 88, initial_indent="      ", subsequent_indent="      ")
     return "\n".join([f"  {name}{mark}", *lines])

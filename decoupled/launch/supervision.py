@@ -73,7 +73,7 @@ def run_step(work_dir: str, step: Step) -> None:
     is_first = step.name not in seconds
     if is_first:
         _write_seconds(work_dir, seconds | {step.name: None})
-    started = time.monotonic()
+    start = time.monotonic()
     with tempfile.TemporaryFile("w+", errors="replace") as errors:
         stderr = errors if step.quiet else None
         try:
@@ -93,8 +93,8 @@ def run_step(work_dir: str, step: Step) -> None:
                 "same command again, which goes on from here"
             )
     if is_first:
-        taken = round(time.monotonic() - started, 1)
-        _write_seconds(work_dir, seconds | {step.name: taken})
+        duration = round(time.monotonic() - start, 1)
+        _write_seconds(work_dir, seconds | {step.name: duration})
 
 
 def seconds_of_steps(work_dir: str) -> dict[str, float | None]:
@@ -119,8 +119,8 @@ def members(command: Sequence[str], processes: int | None) -> list[list[str]]:
         return [words]
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
-    of_all = [*words, f"--coordinator={address}", f"--processes={processes}"]
-    return [[*of_all, f"--process={index}"] for index in range(processes)]
+    common_words = [*words, f"--coordinator={address}", f"--processes={processes}"]
+    return [[*common_words, f"--process={index}"] for index in range(processes)]
 
 
 def supervise(
@@ -137,36 +137,36 @@ def supervise(
     Returns:
       The exit code of a process that did not end well, or 0; 75 if this gave up.
     """
-    running: list[subprocess.Popen] = []
-    asked_to_end = None
+    processes: list[subprocess.Popen] = []
+    end_signal = None
 
     def pass_on(number, _):
-        nonlocal asked_to_end
-        asked_to_end = number
-        for process in running:
+        nonlocal end_signal
+        end_signal = number
+        for process in processes:
             if process.poll() is None:
                 process.send_signal(number)
 
     restarts = 0
     with handled(pass_on):
         while True:
-            started = time.monotonic()
+            start = time.monotonic()
             try:
                 for words in make_members():
-                    running.append(start_apart(words))
+                    processes.append(start_apart(words))
                     # A signal that came before this process was there to get it.
-                    if asked_to_end is not None:
-                        running[-1].send_signal(asked_to_end)
-                codes = _codes(running)
+                    if end_signal is not None:
+                        processes[-1].send_signal(end_signal)
+                codes = _codes(processes)
             finally:
-                end_all(running, _GRACE)
-                count = len(running)
-                running.clear()
+                end_all(processes, _GRACE)
+                count = len(processes)
+                processes.clear()
             index, code = _verdict(codes)
-            if asked_to_end is not None or not _can_go_on(code):
+            if end_signal is not None or not _can_go_on(code):
                 return code if code >= 0 else 128 - code
             name = "the command" if count == 1 else f"process {index}"
-            if time.monotonic() - started >= _PROGRESS_SECONDS:
+            if time.monotonic() - start >= _PROGRESS_SECONDS:
                 restarts = 0
             if restarts == max_restarts:
                 say(f"{name} {_how(code)}; gave up after {restarts} restarts")
@@ -178,15 +178,15 @@ def supervise(
                 f"{pause:.1f} s"
             )
             time.sleep(pause)
-            if asked_to_end is not None:
+            if end_signal is not None:
                 return code if code >= 0 else 128 - code
 
 
-def _codes(running):
+def _codes(processes):
     """The exit codes by process, None for those that outlive another's failure."""
     end = None
     while True:
-        codes = [process.poll() for process in running]
+        codes = [process.poll() for process in processes]
         if None not in codes:
             return codes
         if any(codes) and end is None:
@@ -199,8 +199,8 @@ def _codes(running):
 def _verdict(codes):
     """Which process decides how the run goes on, and its code."""
     # One that was killed explains why others lost it; a mistake ends all.
-    ended = [(index, code) for index, code in enumerate(codes) if code is not None]
-    return min(ended, key=lambda pair: _rank(pair[1]))
+    exits = [(index, code) for index, code in enumerate(codes) if code is not None]
+    return min(exits, key=lambda pair: _rank(pair[1]))
 
 
 def _rank(code):

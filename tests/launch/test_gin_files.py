@@ -54,7 +54,7 @@ def test_files_build_the_dataclasses(write):
 def test_a_command_may_have_another_default_than_the_class(write):
     assert configs.SamplingConfig().alpha == 0.5
     assert configure([]).sampling.alpha == 0.4
-    assert "SamplingConfig.alpha = 0.4\n" in gin_files.used_text()
+    assert "SamplingConfig.alpha = 0.4\n" in gin_files.settings_text()
 
 
 def test_later_files_win_and_single_bindings_win_over_files(write):
@@ -82,7 +82,7 @@ def test_defaults_follow_the_scope_of_what_holds_them(write):
     alphas = [part.sampling.alpha for part in (config, config.phase)]
     assert alphas == [0.4, 0.1]
     assert config.phase.masking.max_predictions == 9
-    text = write(gin_files.used_text(), "again.gin")
+    text = write(gin_files.settings_text(), "again.gin")
     assert configure([text]) == config
 
 
@@ -93,7 +93,7 @@ def test_a_macro_whose_only_use_is_overridden_is_no_mistake(write):
 
 def test_used_text_builds_the_same_configuration(write):
     first = configure([write(GOOD)])
-    assert configure([write(gin_files.used_text(), "again.gin")]) == first
+    assert configure([write(gin_files.settings_text(), "again.gin")]) == first
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_used_text_builds_the_same_configuration(write):
 def test_the_record_of_an_earlier_run_is_read(write, root, removed):
     """It has settings that are gone, with values that changed nothing."""
     now = gin_files.configure(root, [], [])
-    record = write(f"{gin_files.used_text()}\n{removed}\n", "config.1.gin")
+    record = write(f"{gin_files.settings_text()}\n{removed}\n", "config.1.gin")
     assert gin_files.configure(root, [record], []) == now
 
 
