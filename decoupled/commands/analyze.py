@@ -102,7 +102,7 @@ _MODULES = {"probing": "probing.edge_probing"}
 
 
 def _subcommand(name: str) -> Subcommand:
-    module = f"decoupled.analyses.{_MODULES.get(name, name)}"
+    module_name = f"decoupled.analyses.{_MODULES.get(name, name)}"
     root = SETTINGS.get(name)
 
     def define_flags():
@@ -114,27 +114,27 @@ def _subcommand(name: str) -> Subcommand:
 
     def main():
         with locks.hold(FLAGS.output_dir):
-            # Made first, so that an analysis of hours does not fail at its end.
+            # The folder comes first: an analysis of hours must not fail at its end.
             files.make_folder(FLAGS.output_dir)
             settings = [start.parse_gin(root)] if root else []
             from decoupled.analyses import output
 
-            loaded = importlib.import_module(module)
-            result = loaded.run(FLAGS, *settings)
+            module = importlib.import_module(module_name)
+            result = module.run(FLAGS, *settings)
             start.save_start(FLAGS.output_dir)
-            output.write(FLAGS.output_dir, result, loaded.tables, loaded.picture)
+            output.write(FLAGS.output_dir, result, module.tables, module.picture)
 
-    main.__doc__ = _docstring(module)
+    main.__doc__ = _docstring(module_name)
     if root:
         defaults = textwrap.indent(gin_files.defaults(root), "  ")
         main.__doc__ += f"\n\nSettings with their defaults:\n\n{defaults}"
     return Subcommand(define_flags, main)
 
 
-def _docstring(module: str) -> str:
-    """A module's docstring, without importing it: that would load TensorFlow."""
+def _docstring(module_name: str) -> str:
+    """A module's docstring. The module is not imported: it would load TensorFlow."""
     package = pathlib.Path(__file__).parents[1]
-    path = package.joinpath(*module.split(".")[1:]).with_suffix(".py")
+    path = package.joinpath(*module_name.split(".")[1:]).with_suffix(".py")
     text = path.read_text(encoding="utf-8")
     return ast.get_docstring(ast.parse(text[: text.index('"""', 3) + 3]))
 

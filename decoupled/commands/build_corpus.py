@@ -63,13 +63,12 @@ def main() -> None:
     settings = start.parse_gin(CorpusSettings)
     runner = Runner(FLAGS.runner, FLAGS.workers, tuple(FLAGS.beam_option))
     with locks.hold(FLAGS.output_dir):
-        built = build(
+        if build(
             FLAGS.source,
             FLAGS.input,
             FLAGS.output_dir,
             settings,
             FLAGS.languages,
             runner,
-        )
-        if built:
+        ):
             start.save_start(FLAGS.output_dir)

@@ -59,8 +59,8 @@ def _from_tf_flags():
 def _from_hf_flags():
     _text("hf_dir", "Folder of transformers to read.")
     _text("model_dir", "Model folder to write.")
-    made_from = "The sentencepiece.model, if the folder has only its tokenizer.json."
-    _text("vocabulary", made_from, required=False)
+    help_text = "The sentencepiece.model, if the folder has only its tokenizer.json."
+    _text("vocabulary", help_text, required=False)
     _allow_partial()
 
 
@@ -75,10 +75,10 @@ def _vocabulary_flags():
     _text("model_dir", "Model folder to read.")
     _text("new_model_dir", "Model folder to write.")
     _text("checkpoint", _CHECKPOINT, required=False)
-    unused = f"{_VOCABULARY} Default: unused pieces are removed."
-    _text("vocabulary", unused, required=False)
-    kept = "A corpus: pieces that its training text uses are kept."
-    _text("corpus_dir", kept, required=False)
+    help_text = f"{_VOCABULARY} Default: unused pieces are removed."
+    _text("vocabulary", help_text, required=False)
+    help_text = "A corpus: pieces that its training text uses are kept."
+    _text("corpus_dir", help_text, required=False)
     flags.DEFINE_list("languages", [], "Languages of the corpus. Default: all.")
     flags.DEFINE_integer(
         "min_count", 1, "A piece is kept if a language has it at least this often.",
@@ -234,13 +234,13 @@ def embeddings() -> None:
 
     from decoupled.exports.interop import surgery
 
-    change = getattr(surgery, options.change)
+    make_change = getattr(surgery, options.change)
     arguments = {"tie": (options.keep,), "factorise": (options.input_embedding_size,)}
     surgery.change_embeddings(
         options.model_dir,
         options.checkpoint,
         options.new_model_dir,
-        lambda model: change(model, *arguments.get(options.change, ())),
+        lambda model: make_change(model, *arguments.get(options.change, ())),
     )
 
 

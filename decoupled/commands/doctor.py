@@ -85,18 +85,18 @@ def main() -> int:
     report_python()
     report_packages(packages)
     report_machine()
-    works = report_core()
+    can_compute = report_core()
     report_accelerators()
-    report_commands(packages, works)
-    return 0 if works else 1
+    report_commands(packages, can_compute)
+    return 0 if can_compute else 1
 
 
 def report_python() -> None:
     """Prints the version of the project and of Python."""
-    lowest, above = SUPPORTED
-    supported = lowest <= sys.version_info[:2] < above
-    use = f"use Python 3.{lowest[1]} to 3.{above[1] - 1}"
-    remark = "" if supported else f"  <- not supported: {use}"
+    lowest, limit = SUPPORTED
+    is_supported = lowest <= sys.version_info[:2] < limit
+    use = f"use Python 3.{lowest[1]} to 3.{limit[1] - 1}"
+    remark = "" if is_supported else f"  <- not supported: {use}"
     print(f"decoupled {decoupled.__version__} in {PACKAGE}")
     print(f"Python {platform.python_version()} in {sys.prefix}{remark}")
 
@@ -130,18 +130,18 @@ def report_machine() -> None:
     cpu = processor()
     print(f"  {'processor':12} {cpu.description()}, {usable_cores()} cores usable")
     print(f"  {'features':12} {' '.join(cpu.features()) or 'unknown'}")
-    memory, free = "unknown", available_memory()
-    if free is not None:
+    memory, free_bytes = "unknown", available_memory()
+    if free_bytes is not None:
         total = memory_sizes()["MemTotal"]
-        memory = f"{readable_bytes(total)}, {readable_bytes(free)} available"
+        memory = f"{readable_bytes(total)}, {readable_bytes(free_bytes)} available"
     print(f"  {'memory':12} {memory}")
     temporary = os.getenv("TMPDIR", "/tmp")
     for name, folder in (("here", os.getcwd()), ("temporary", temporary)):
         try:
-            free = f"{readable_bytes(shutil.disk_usage(folder).free)} free in"
+            state = f"{readable_bytes(shutil.disk_usage(folder).free)} free in"
         except OSError as error:
-            free = f"cannot be used ({error.strerror}):"
-        print(f"  {'disk, ' + name:12} {free} {folder}")
+            state = f"cannot be used ({error.strerror}):"
+        print(f"  {'disk, ' + name:12} {state} {folder}")
 
 
 def report_core() -> bool:
@@ -173,10 +173,10 @@ def report_accelerators() -> None:
     for line in filter(None, (*holders, chips and accelerators.stale_lock())):
         print(f"  {'':12} {line}")
     packages = accelerators.jax_packages()
-    listed = ", ".join(f"{name} {version}" for name, version in packages.items())
-    print(f"  {'packages':12} {listed or 'none'}")
-    of_kind = {"gpu": gpus or driver, "tpu": chips}
-    kinds = [kind for kind, there in of_kind.items() if there] or ["cpu"]
+    versions = ", ".join(f"{name} {version}" for name, version in packages.items())
+    print(f"  {'packages':12} {versions or 'none'}")
+    devices_of = {"gpu": gpus or driver, "tpu": chips}
+    kinds = [kind for kind, devices in devices_of.items() if devices] or ["cpu"]
     lines = [line for kind in kinds for line in accelerators.mistakes(kind)]
     for line in dict.fromkeys(lines):
         print(f"  {'':12} {line}")
@@ -217,7 +217,7 @@ def probe(code: str, *arguments: str) -> dict[str, Any]:
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
     }
     try:
-        done = subprocess.run(
+        run = subprocess.run(
             [sys.executable, "-c", code, *arguments],
             capture_output=True,
             text=True,
@@ -226,34 +226,34 @@ def probe(code: str, *arguments: str) -> dict[str, Any]:
         )
     except subprocess.TimeoutExpired as error:
         raise RuntimeError(f"no answer in {_SECONDS} seconds") from error
-    if done.returncode < 0:
-        reason = f"the interpreter was ended by signal {-done.returncode}"
-        if -done.returncode == signal.SIGILL:
+    if run.returncode < 0:
+        reason = f"the interpreter was ended by signal {-run.returncode}"
+        if -run.returncode == signal.SIGILL:
             reason += (
                 "; this TensorFlow may be built for another processor (it needs AVX)"
             )
         raise RuntimeError(reason)
-    if done.returncode:
-        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    if run.returncode:
+        lines = run.stderr.strip().splitlines() or [f"exit code {run.returncode}"]
         raise RuntimeError(lines[-1].removeprefix("decoupled.core.errors.UserError: "))
-    log = [printable(line)[:200] for line in done.stderr.splitlines()[-_LOG_LINES:]]
-    return {**json.loads(done.stdout.splitlines()[-1]), "log": log}
+    log = [printable(line)[:200] for line in run.stderr.splitlines()[-_LOG_LINES:]]
+    return {**json.loads(run.stdout.splitlines()[-1]), "log": log}
 
 
-def report_commands(packages: list[Requirement], works: bool) -> None:
+def report_commands(packages: list[Requirement], can_compute: bool) -> None:
     """Prints whether commands can run, and what those with an extra lack."""
     print("\nCommands")
-    absent = [package for package in packages if not package.installed]
-    core = ", ".join(package.name for package in absent if not package.extras)
-    if not works:
+    missing = [package for package in packages if not package.installed]
+    core = ", ".join(package.name for package in missing if not package.extras)
+    if not can_compute:
         core = core or "TensorFlow and Mesh-TensorFlow to work (see above)"
     if core:
         print(f"  all but doctor need {core}: {_cure()}")
     else:
         print("  all can run, some of them with an extra:")
     for extra, purpose in EXTRAS.items():
-        lacks = ", ".join(entry.name for entry in absent if extra in entry.extras)
-        state = f"needs {lacks}: {_cure(extra)}" if lacks else "installed"
+        names = ", ".join(entry.name for entry in missing if extra in entry.extras)
+        state = f"needs {names}: {_cure(extra)}" if names else "installed"
         print(f"  {f'[{extra}]':10} {purpose}: {state}")
 
 

@@ -106,8 +106,8 @@ def main() -> None:
     options = flags.FLAGS
     config = start.parse_gin(FinetuneConfig, task=options.task, tasks=TASKS)
     hardware = hardware_flags.parse()
-    reading = options.mode not in TRAINING_MODES
-    with opened(options.model_dir, hardware, start.facts(), reading):
+    only_reads = options.mode not in TRAINING_MODES
+    with opened(options.model_dir, hardware, start.facts(), only_reads):
         run_finetuning(
             config,
             options.task,
@@ -124,7 +124,7 @@ def main() -> None:
 
 def run_finetuning(
     config: FinetuneConfig,
-    task: str,
+    task_name: str,
     data_dir: str,
     init_checkpoint: str,
     folder: str,
@@ -144,21 +144,21 @@ def run_finetuning(
     from decoupled.runs.finetuning_plan import plan_finetuning
     from decoupled.tasks.presets import make_task
 
-    made = make_task(
-        task,
+    task = make_task(
+        task_name,
         data_dir,
         config.finetuning,
         config.question_answering,
         config.own_task,
     )
     questions = config.question_answering
-    if questions and made.kind != QUESTION_ANSWERING:
-        why = f"{task} is {made.kind}"
+    if questions and task.kind != QUESTION_ANSWERING:
+        why = f"{task_name} is {task.kind}"
         for line in unused_settings(questions, vars(questions), why):
             console.say(line)
     cache = feature_dir or os.path.join(folder, "features")
     plan = plan_finetuning(
-        config, made, init_checkpoint, folder, mode, num_runs, cache, hardware, splits
+        config, task, init_checkpoint, folder, mode, num_runs, cache, hardware, splits
     )
     finetuning.claim_folders(plan)
     start.save_start(folder)
@@ -170,7 +170,7 @@ def run_finetuning(
     finetuning.keep_best(plan)
     if mode == "predict":
         finetuning.best_run(plan).predict(folder)
-        console.say(f"wrote {os.path.join(folder, PREDICTIONS, made.name)}")
+        console.say(f"wrote {os.path.join(folder, PREDICTIONS, task.name)}")
     elif mode == "train":
         _say_if_trivial(plan, finetuning.best_run(plan).dev_results())
     else:
@@ -184,32 +184,32 @@ def _report(plan, results):
     from decoupled.studies import finetuning as finetuning_report
 
     task, folder = plan.task, plan.folder
-    best = finetuning.best_run(plan)
-    selected = best.selected()
-    combined = finetuning_report.combine(results)
+    best_run = finetuning.best_run(plan)
+    checkpoint = best_run.selected()
+    means = finetuning_report.combine(results)
     summary = {
         "task": task.name,
         "headline": list(task.headline),
         **finetuning.summary(plan),
         ANSWER_SETTINGS: task.answer_settings(),
-        MADE_FROM: results[finetuning.chosen_runs(plan).index(best)][MADE_FROM],
-        "outside_xtreme": finetuning_report.outside_languages(task.name, combined),
-        **combined,
+        MADE_FROM: results[finetuning.chosen_runs(plan).index(best_run)][MADE_FROM],
+        "outside_xtreme": finetuning_report.outside_languages(task.name, means),
+        **means,
     }
     stem = os.path.join(folder, "results")
     files.write_json(f"{stem}.json", summary)
     _print_runs(task, summary["runs"], f"{plan.data.source_name} dev")
-    shown = finetuning_report.shown_metrics(task.metrics, task.headline)
+    metrics = finetuning_report.shown_metrics(task.metrics, task.headline)
     seeds = len(results)
     spread = f"; mean ± standard deviation of {seeds} seeds" if seeds > 1 else ""
-    trained = plan.data.trained_on
-    title = f"{task.name} at step {selected.step}; trained on {trained} only{spread}"
+    names = plan.data.trained_on
+    title = f"{task.name} at step {checkpoint.step}; trained on {names} only{spread}"
     finetuning_report.print_table(
-        title, task.name, combined, shown, task.training_languages
+        title, task.name, means, metrics, task.training_languages
     )
-    paths = finetuning_report.plot_results(combined, task, trained, stem)
+    paths = finetuning_report.plot_results(means, task, names, stem)
     console.say(f"results: {', '.join([f'{stem}.json', *paths])}")
-    _say_if_trivial(plan, combined)
+    _say_if_trivial(plan, means)
 
 
 def _say_if_trivial(plan, results):
@@ -220,12 +220,12 @@ def _say_if_trivial(plan, results):
         console.say(sentence)
 
 
-def _print_runs(task, runs, chosen_on):
+def _print_runs(task, runs, dev_name):
     if len(runs) == 1:
         return
     console.table(
-        f"{task.name}: runs, by {' and '.join(task.headline)} on {chosen_on}",
-        ["learning rate", "seed", "step", chosen_on],
+        f"{task.name}: runs, by {' and '.join(task.headline)} on {dev_name}",
+        ["learning rate", "seed", "step", dev_name],
         [
             [
                 f"{r['learning_rate']:g}",

@@ -66,67 +66,68 @@ def _shipped_models() -> dict[str, ModelConfig]:
     """Label of a row of the paper, or gin file -> model."""
     folder = os.path.join(gin_files.packaged_folder(), "models")
     names = [name for name in sorted(os.listdir(folder)) if name.endswith(".gin")]
-    others = {f"models/{name}": () for name in names}
-    rows = {row.label: row.settings for row in ROWS}
+    file_settings = {f"models/{name}": () for name in names}
+    row_settings = {row.label: row.settings for row in ROWS}
     return {
         label: gin_files.configure(ModelConfig, [label.partition(",")[0]], settings)
-        for label, settings in {**others, **rows}.items()
+        for label, settings in {**file_settings, **row_settings}.items()
     }
 
 
-def print_model(config: ParametersConfig, shipped: Mapping[str, ModelConfig]) -> None:
+def print_model(config: ParametersConfig, models: Mapping[str, ModelConfig]) -> None:
     """Prints PT and FT per group, and the paper's numbers if it has the model."""
-    row = _published_row(config, shipped)
-    special = special_variables(config.model, config.optimizer)
-    public = next((x for x in TABLE_1 if _same_sizes(_public(x), config.model)), None)
-    keep = config.keep_layers or (row.keep_layers if row else 0)
+    row = _published_row(config, models)
+    special_rows = special_variables(config.model, config.optimizer)
+    entry = next((x for x in TABLE_1 if _same_sizes(_public(x), config.model)), None)
+    keep_layers = config.keep_layers or (row.keep_layers if row else 0)
     pretraining = pretraining_counts(config.model)
-    finetuning = finetuning_counts(config.model, keep)
+    finetuning = finetuning_counts(config.model, keep_layers)
     rows = [[g, pretraining[g] or None, finetuning[g] or None] for g in pretraining]
     rows.append(["all", sum(pretraining.values()), sum(finetuning.values())])
     if row is not None:
-        totals, computed, printed = _compare(row, pretraining, finetuning)
+        totals, rule_counts, paper_counts = _compare(row, pretraining, finetuning)
         rows.append(["counted as in the paper", *totals])
-        rows.append(["in millions", *computed])
-        rows.append([f"paper, {row.place}", *printed])
-    layers = f"{keep or config.model.num_layers} of {config.model.num_layers}"
+        rows.append(["in millions", *rule_counts])
+        rows.append([f"paper, {row.place}", *paper_counts])
+    layers = f"{keep_layers or config.model.num_layers} of {config.model.num_layers}"
     title = f"Parameters in the graphs; fine-tuning has {layers} layers"
     console.table(title, ["group", "pre-training (PT)", "fine-tuning (FT)"], rows)
-    if special:
-        console.table(SPECIAL, SPECIAL_COLUMNS, special)
-    if public is not None:
+    if special_rows:
+        console.table(SPECIAL, SPECIAL_COLUMNS, special_rows)
+    if entry is not None:
         console.say(
-            f"{public.name}: the paper's Table 1 has {public.parameters}M, "
-            f"{public.embedding}M ({public.share}%) of them word embeddings; it counts "
+            f"{entry.name}: the paper's Table 1 has {entry.parameters}M, "
+            f"{entry.embedding}M ({entry.share}%) of them word embeddings; it counts "
             "the pooler, as (FT)."
         )
-    if row is None and public is None:
+    if row is None and entry is None:
         console.say("The paper has no such model.")
     if row is None:
         return
     console.say(f"{row.label}: {row.name!r} of {row.place}.")
     console.say(f"The paper counts there: {row.convention.description}.")
-    if computed != printed:
+    if rule_counts != paper_counts:
         console.say(f"The paper's number differs: {row.remark}.")
 
 
-def print_shipped(shipped: Mapping[str, ModelConfig]) -> None:
+def print_shipped(models: Mapping[str, ModelConfig]) -> None:
     """Prints a line for each model: our count, the paper's rule, the paper's number."""
     rows, remarks = [], []
-    published = {row.label: row for row in ROWS}
-    others = sorted(shipped.keys() - published.keys())
-    for label in console.track([*published, *others], "counting"):
-        row, model = published.get(label), shipped[label]
+    paper_rows = {row.label: row for row in ROWS}
+    other_labels = sorted(models.keys() - paper_rows.keys())
+    for label in console.track([*paper_rows, *other_labels], "counting"):
+        row, model = paper_rows.get(label), models[label]
         pretraining = pretraining_counts(model)
         finetuning = finetuning_counts(model, row.keep_layers if row else 0)
-        computed, printed, mark = [None] * 2, [None] * 2, ""
+        rule_counts, paper_counts, mark = [None] * 2, [None] * 2, ""
         if row:
-            _, computed, printed = _compare(row, pretraining, finetuning)
-            if computed != printed:
+            _, rule_counts, paper_counts = _compare(row, pretraining, finetuning)
+            if rule_counts != paper_counts:
                 mark = "differs"
                 remarks.append(f"{label} {mark}: {row.remark}.")
         pt, ft = sum(pretraining.values()), sum(finetuning.values())
-        columns = [pt, computed[0], printed[0], ft, computed[1], printed[1], mark]
+        counts = list(zip(rule_counts, paper_counts, strict=True))
+        columns = [pt, *counts[0], ft, *counts[1], mark]
         rows.append([label, row and row.tables, *columns])
     console.table("Parameters in the graphs, and in the paper", _COLUMNS, rows)
     for remark in remarks:
@@ -160,16 +161,16 @@ def _same_sizes(model: ModelConfig, other: ModelConfig) -> bool:
 def _compare(row: PaperRow, pretraining: dict[str, int], finetuning: dict[str, int]):
     """(PT, FT) by the paper's rules, the same in millions, and as printed there."""
     totals = row.convention.totals(pretraining, finetuning)
-    computed = [f"{row.convention.millions(total)}M" for total in totals]
-    return totals, computed, [f"{row.pretraining}M", f"{row.finetuning}M"]
+    rule_counts = [f"{row.convention.millions(total)}M" for total in totals]
+    return totals, rule_counts, [f"{row.pretraining}M", f"{row.finetuning}M"]
 
 
 def _published_row(
-    config: ParametersConfig, shipped: Mapping[str, ModelConfig]
+    config: ParametersConfig, models: Mapping[str, ModelConfig]
 ) -> PaperRow | None:
     """The paper's row of the same sizes and layers in fine-tuning, or None."""
     for row in ROWS:
-        if _same_sizes(shipped[row.label], config.model):
-            printed = row.keep_layers or config.model.num_layers
-            return row if config.keep_layers in (0, printed) else None
+        if _same_sizes(models[row.label], config.model):
+            layer_count = row.keep_layers or config.model.num_layers
+            return row if config.keep_layers in (0, layer_count) else None
     return None

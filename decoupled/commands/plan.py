@@ -79,19 +79,19 @@ def main() -> None:
         plans = compare_layouts(_layouts(), run, tpu, settings.config)
     else:
         plans = [make_plan(run, tpu, settings.config)]
-    chosen = best(plans)
-    print_plan(chosen)
-    compiled = None
+    best_plan = best(plans)
+    print_plan(best_plan)
+    compilation = None
     if FLAGS.compiler:
-        compiled = compile_step(FLAGS.compiler, chosen.run, tpu)
-        print_compiled(chosen, compiled)
-    if not chosen.fits:
+        compilation = compile_step(FLAGS.compiler, best_plan.run, tpu)
+        print_compiled(best_plan, compilation)
+    if not best_plan.fits:
         console.say(f"the run does not fit: {_SAVES_MEMORY}")
     if FLAGS.json:
-        described = [
-            as_json(made, compiled if made is chosen else None) for made in plans
+        content = [
+            as_json(plan, compilation if plan is best_plan else None) for plan in plans
         ]
-        files.write_json(FLAGS.json, described)
+        files.write_json(FLAGS.json, content)
 
 
 def _layouts():

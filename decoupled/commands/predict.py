@@ -47,12 +47,12 @@ def define_flags() -> None:
 def main() -> None:
     """Opens the model, reads, predicts, writes."""
     options = flags.FLAGS
-    read, written, export = map(
+    input_path, output_path, export_path = map(
         os.path.realpath, (options.input, options.output, options.export_dir)
     )
-    if read == written:
+    if input_path == output_path:
         raise UserError("--output: is the file of --input; name another")
-    if os.path.commonpath([written, export]) == export:
+    if os.path.commonpath([output_path, export_path]) == export_path:
         raise UserError("--output: lies in --export_dir; name a file elsewhere")
     if len(set(options.texts)) < len(options.texts):
         raise UserError("--texts: names a column twice")

@@ -75,8 +75,8 @@ def main() -> None:
     defaults = [TPU_DEFAULTS] if on_tpu else []
     config = start.parse_gin(PretrainConfig, *defaults)
     hardware = hardware_flags.parse()
-    reading = options.mode not in TRAINING_MODES
-    with opened(options.model_dir, hardware, start.facts(), reading):
+    only_reads = options.mode not in TRAINING_MODES
+    with opened(options.model_dir, hardware, start.facts(), only_reads):
         # Imported here, so that --help and the message of a lock need no TensorFlow.
         from decoupled.runs.pretraining import run_pretraining
         from decoupled.runs.pretraining_plan import plan_pretraining

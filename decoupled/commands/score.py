@@ -82,8 +82,8 @@ def main() -> None:
     if FLAGS.output:
         files.write_json(FLAGS.output, result)
     show(result, published.printed_on_test())
-    others = ", ".join(f"{name} {x}" for name, x in published.TRANSLATED.items())
+    scores = ", ".join(f"{name} {x}" for name, x in published.TRANSLATED.items())
     console.say(
         "RemBERT and XLM-R large: the paper's Tables 7 and 16. Table 7 also has, by "
-        f"group, {others}, which use translations or data of other tasks."
+        f"group, {scores}, which use translations or data of other tasks."
     )

@@ -55,20 +55,20 @@ def define_flags() -> None:
 
 def main() -> None:
     """Supervises the run until it ends."""
-    values = flags.FLAGS
+    options = flags.FLAGS
     command = start.command_to_run()
-    others = [word for word in command if re.match("--accelerator=(gpu|tpu)", word)]
-    if others and (values.processes or 1) > 1:
+    words = [word for word in command if re.match("--accelerator=(gpu|tpu)", word)]
+    if words and (options.processes or 1) > 1:
         raise UserError(
-            f"--processes: shares CPU devices among processes; beside {others[0]} "
+            f"--processes: shares CPU devices among processes; beside {words[0]} "
             "leave it out: one process has all devices of a host"
         )
     # What Ctrl-C advises, and command.N records: a process alone cannot run again.
     os.environ[start.SUPERVISOR] = shlex.join(["decoupled", *sys.argv[1:]])
     sys.exit(
         supervision.supervise(
-            lambda: supervision.members(command, values.processes),
-            values.max_restarts,
+            lambda: supervision.members(command, options.processes),
+            options.max_restarts,
             console.say,
         )
     )

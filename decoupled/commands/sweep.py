@@ -90,11 +90,11 @@ def _run():
             f"--accelerator={options.accelerator}; leave --jobs out"
         )
     config, rows, jobs = _prepare()
-    complete = complete_jobs(jobs)
-    waiting = [job for job in jobs if job not in complete]
-    _check_tasks(waiting)
+    finished_jobs = complete_jobs(jobs)
+    waiting_jobs = [job for job in jobs if job not in finished_jobs]
+    _check_tasks(waiting_jobs)
     describe(
-        options.sweep_dir, config.sweep, config.scale, options.scale, rows, waiting
+        options.sweep_dir, config.sweep, config.scale, options.scale, rows, waiting_jobs
     )
     accelerator = options.accelerator
     # A process that JAX runs in must not be forked.
@@ -111,11 +111,11 @@ def _check_tasks(jobs):
 
     All files are read. The message names the mistakes of all tasks.
     """
-    by_task = {}
+    first_jobs = {}
     for job in jobs:
         if job.kind == FINETUNING:
-            by_task.setdefault(job.values("task")[0], job)
-    if not by_task:
+            first_jobs.setdefault(job.values("task")[0], job)
+    if not first_jobs:
         return
     # Loads TensorFlow.
     from decoupled.data.vocabulary import open_vocabulary
@@ -124,7 +124,7 @@ def _check_tasks(jobs):
     from decoupled.tasks.presets import make_task
 
     vocabulary, mistakes = open_vocabulary(flags.FLAGS.vocabulary), Mistakes()
-    for name, job in by_task.items():
+    for name, job in first_jobs.items():
         with mistakes.noted():
             config = job.config()
             [data_dir] = job.values("data_dir")
@@ -156,18 +156,18 @@ def _prepare():
     config = start.parse_gin(SweepRoot)
     for task in config.sweep.tasks:
         if task not in TASKS:
-            known = close_names(task, list(TASKS))
-            raise UserError(f"SweepConfig.tasks: {task!r} is no task{known}")
+            hint = close_names(task, list(TASKS))
+            raise UserError(f"SweepConfig.tasks: {task!r} is no task{hint}")
     if config.sweep.tasks and not options.data_dir:
         raise UserError("--data_dir: must be given, because the sweep has tasks")
-    pieces = open_vocabulary(options.vocabulary).size
+    vocab_size = open_vocabulary(options.vocabulary).size
     manifest = os.path.join(options.records_dir, "manifest.json")
     if not options.print_jobs and not files.exists(manifest):
         raise UserError(
             f"--records_dir: no complete records in {options.records_dir}; run "
             "build_records"
         )
-    rows = make_rows(config.sweep, config.sweep.rows, config.scale, pieces)
+    rows = make_rows(config.sweep, config.sweep.rows, config.scale, vocab_size)
     data_dirs = dict.fromkeys(config.sweep.tasks, options.data_dir)
     inputs = Inputs(options.records_dir, options.vocabulary, data_dirs)
     jobs = make_jobs(config.sweep, rows, inputs, options.sweep_dir)

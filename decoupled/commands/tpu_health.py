@@ -85,11 +85,11 @@ def wait(client, seconds: int) -> Health:
     end = time.monotonic() + seconds
     while True:
         health = read_health(client)
-        left = end - time.monotonic()
-        if exit_code(health) != NOT_HEALTHY_CODE or left <= 0:
+        seconds_left = end - time.monotonic()
+        if exit_code(health) != NOT_HEALTHY_CODE or seconds_left <= 0:
             return health
         console.say(f"{client.name()}: {health.state}, {health.health}; waiting")
-        time.sleep(min(left, _SECONDS_BETWEEN_QUESTIONS))
+        time.sleep(min(seconds_left, _SECONDS_BETWEEN_QUESTIONS))
 
 
 def read_health(client) -> Health:
