@@ -124,8 +124,8 @@ def check_patterns(config: Any, name: str, words: tuple[str, ...] = ()) -> None:
     for pattern, value in getattr(config, name).items():
         is_number = type(value) in (int, float) and 0 <= value < math.inf
         if type(pattern) is not str or not (is_number or value in words):
-            among = "".join(f" or {word!r}" for word in words)
+            alternatives = "".join(f" or {word!r}" for word in words)
             raise UserError(
                 f"{where(config, name)}: {pattern!r}: {value!r} is not the pattern of "
-                f"a name and a finite number of at least 0{among}"
+                f"a name and a finite number of at least 0{alternatives}"
             )

@@ -18,8 +18,8 @@ from decoupled.configs.data import SamplingConfig, VocabularyConfig
 from decoupled.core.errors import UserError
 
 # The settings of `build_corpus` that are for catalogs alone.
-_OF_CATALOGS = ("dev_share", "test_share")
-_OF_CATALOGS += ("min_label_messages", "min_language_examples")
+_CATALOG_SETTINGS = ("dev_share", "test_share")
+_CATALOG_SETTINGS += ("min_label_messages", "min_language_examples")
 # The normalisation of the vocabularies that `build_vocabulary` trains; texts that it
 # makes equal are one text of a corpus.
 NORMALIZATION = "nmt_nfkc"
@@ -156,39 +156,39 @@ class CorpusSettings(Settings):
     def without_effect(self, flag: str) -> list[str]:
         """Lines on settings that have no part in a corpus of this flag: "--input",
         "--source=catalogs" or "--source=aligned"."""
-        of_files = vars(self).keys() - {*_OF_CATALOGS, "parallel"}
-        read_by = {
-            "--input": (self, of_files),
-            "--source=catalogs": (self, _OF_CATALOGS),
+        file_settings = vars(self).keys() - {*_CATALOG_SETTINGS, "parallel"}
+        settings = {
+            "--input": (self, file_settings),
+            "--source=catalogs": (self, _CATALOG_SETTINGS),
             "--source=aligned": (self.parallel, vars(self.parallel)),
         }
         return [
             line
-            for reader, (config, names) in read_by.items()
-            if reader != flag
-            for line in unused_settings(config, names, f"it is for {reader}")
+            for other, (config, names) in settings.items()
+            if other != flag
+            for line in unused_settings(config, names, f"it is for {other}")
         ]
 
-    def of_catalogs(self) -> dict[str, Any]:
+    def catalog_settings(self) -> dict[str, Any]:
         """The settings as the manifest of a corpus of catalogs has them."""
-        return {name: getattr(self, name) for name in _OF_CATALOGS}
+        return {name: getattr(self, name) for name in _CATALOG_SETTINGS}
 
-    def of_texts(self, language: str | None = None) -> dict[str, Any]:
+    def text_settings(self, language: str | None = None) -> dict[str, Any]:
         """The settings as a manifest of texts has them, for one language or for all.
 
-        The columns are left out if they have their defaults, so that corpora from
-        before there were columns equal new ones.
+        Columns with default values are left out, so that new corpora equal those of
+        versions without columns.
         """
-        others = (*_OF_CATALOGS, "parallel")
-        described = {k: value for k, value in vars(self).items() if k not in others}
+        other_names = (*_CATALOG_SETTINGS, "parallel")
+        settings = {k: v for k, v in vars(self).items() if k not in other_names}
         if language is not None:
             values = self.language_values or {}
-            values = {x: values[x] for x in values if x == language}
-            described["language_values"] = values or None
+            values = {code: values[code] for code in values if code == language}
+            settings["language_values"] = values or None
         for name in ("text_column", "language_column", "language_values"):
-            if described[name] == getattr(CorpusSettings, name):
-                del described[name]
-        return described
+            if settings[name] == getattr(CorpusSettings, name):
+                del settings[name]
+        return settings
 
 
 @configurable("build_vocabulary")

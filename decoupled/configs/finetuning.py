@@ -132,70 +132,72 @@ class OwnTaskConfig(Settings):
     def _check(self):
         check_choice(self, "kind", tuple(OWN_METRICS))
         check_choice(self, "metric", OWN_METRICS[self.kind])
-        mistakes = itertools.chain(self._of_names(), self._of_files())
+        checks = [self._name_mistakes(), self._file_mistakes()]
         if self.kind != QUESTION_ANSWERING:
-            mistakes = itertools.chain(mistakes, self._of_columns(), self._of_labels())
-        for is_mistake, field, what in mistakes:
+            checks += [self._column_mistakes(), self._label_mistakes()]
+        for is_mistake, field, problem in itertools.chain(*checks):
             if is_mistake:
-                raise UserError(f"OwnTaskConfig.{field}: {what}")
+                raise UserError(f"OwnTaskConfig.{field}: {problem}")
 
-    # Each yields whether something is wrong, the field, and what is wrong with it. What
-    # follows is looked at only if nothing was wrong before.
+    # Each yields whether there is a mistake, its field, and the problem. A later check
+    # runs only if all earlier ones found no mistake.
 
-    def _of_names(self) -> Iterator[tuple[bool, str, str]]:
+    def _name_mistakes(self) -> Iterator[tuple[bool, str, str]]:
         is_name = re.fullmatch(r"(?!\.)[^/\\\x00-\x1f]+", self.name)
         yield not is_name, "name", f"{self.name!r} cannot be the name of a folder"
         for name in ("splits", "training_languages"):
             values = getattr(self, name)
             are_names = all(type(value) is str and value for value in values)
             are_different = values and len(set(values)) == len(values)
-            what = f"{values} are not one or more different names"
-            yield not (are_names and are_different), name, what
-        what = f"{self.splits} are not the three names of training, dev and test"
-        yield len(self.splits) != 3, "splits", what
+            problem = f"{values} are not one or more different names"
+            yield not (are_names and are_different), name, problem
+        problem = f"{self.splits} are not the three names of training, dev and test"
+        yield len(self.splits) != 3, "splits", problem
 
-    def _of_files(self) -> Iterator[tuple[bool, str, str]]:
+    def _file_mistakes(self) -> Iterator[tuple[bool, str, str]]:
         endings = OWN_ENDINGS[self.kind]
-        what = f"{self.files!r} does not end in one of {', '.join(endings)}"
-        what += f", the forms of {self.kind}"
-        yield not self.files.endswith(endings), "files", what
-        what = f'{self.files!r} needs "{{split}}" in it, or OwnTaskConfig.split_column'
+        problem = f"{self.files!r} does not end in one of {', '.join(endings)}"
+        problem += f", the forms of {self.kind}"
+        yield not self.files.endswith(endings), "files", problem
+        problem = (
+            f'{self.files!r} needs "{{split}}" in it, or OwnTaskConfig.split_column'
+        )
         is_one_way = ("{split}" in self.files) != (self.split_column is not None)
-        yield not is_one_way, "files", f"{what}, and not both"
+        yield not is_one_way, "files", f"{problem}, and not both"
         is_outside = self.files.startswith(("/", "~")) or ".." in self.files.split("/")
         yield is_outside, "files", f"{self.files!r} is not a path below --data_dir"
         is_in_column = self.split_column is not None
-        what = 'a file holds one split; put "{split}" into OwnTaskConfig.files'
+        problem = 'a file holds one split; put "{split}" into OwnTaskConfig.files'
         has_tables = self.kind in (CLASSIFICATION, REGRESSION)
-        yield is_in_column and not has_tables, "split_column", what
+        yield is_in_column and not has_tables, "split_column", problem
 
-    def _of_columns(self) -> Iterator[tuple[bool, str, str]]:
-        most = 1 if self.kind == TAGGING else 2
-        what = f"{self.texts} are not 1{' or 2' if most == 2 else ''} columns"
-        yield not 1 <= len(self.texts) <= most, "texts", what
+    def _column_mistakes(self) -> Iterator[tuple[bool, str, str]]:
+        max_columns = 1 if self.kind == TAGGING else 2
+        problem = f"{self.texts} are not 1{' or 2' if max_columns == 2 else ''} columns"
+        yield not 1 <= len(self.texts) <= max_columns, "texts", problem
         all_columns = (*self.texts, self.label, self.split_column)
         columns = [column for column in all_columns if column is not None]
         kinds = {type(column) for column in columns}
         are_mixed = self.label is None or len(kinds) > 1 or kinds - {int, str}
-        what = f"are not all names, or all numbers from 1: {columns}"
-        yield bool(are_mixed), "texts, label, split_column", what
-        what = f"the columns of {self.kind} are numbers"
-        yield self.kind == TAGGING and str in kinds, "texts", what
+        problem = f"are not all names, or all numbers from 1: {columns}"
+        yield bool(are_mixed), "texts, label, split_column", problem
+        problem = f"the columns of {self.kind} are numbers"
+        yield self.kind == TAGGING and str in kinds, "texts", problem
         is_below = kinds == {int} and min(columns) < 1
         yield is_below, "texts, label", f"columns {columns} count from 1"
 
-    def _of_labels(self) -> Iterator[tuple[bool, str, str]]:
+    def _label_mistakes(self) -> Iterator[tuple[bool, str, str]]:
         labels, name = self.labels, "labels"
-        what = f"{labels}, but a regression has numbers; set it to ()"
-        yield self.kind == REGRESSION and bool(labels), name, what
-        what = f"{labels} are not all texts; write {tuple(map(str, labels))}"
-        yield any(type(label) is not str for label in labels), name, what
+        problem = f"{labels}, but a regression has numbers; set it to ()"
+        yield self.kind == REGRESSION and bool(labels), name, problem
+        problem = f"{labels} are not all texts; write {tuple(map(str, labels))}"
+        yield any(type(label) is not str for label in labels), name, problem
         check_labels(labels, "OwnTaskConfig.labels")
         for label in labels if self.metric == "entity_f1" else ():
-            what = (
+            problem = (
                 f"entity_f1 needs tags O, B-TYPE and I-TYPE; {label!r} is none of them"
             )
-            yield not ENTITY_TAG.fullmatch(label.strip()), name, what
+            yield not ENTITY_TAG.fullmatch(label.strip()), name, problem
         yield len(labels) == 1, name, f"{labels} are not two or more labels"
 
 

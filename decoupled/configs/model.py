@@ -125,15 +125,15 @@ class ModelConfig(Settings):
     @property
     def projects_input(self) -> bool:
         """Whether a linear layer projects from E_in to H."""
-        equal = self.input_embedding_size == self.hidden_size
-        return self.project_equal_widths or not equal
+        is_equal = self.input_embedding_size == self.hidden_size
+        return self.project_equal_widths or not is_equal
 
     @property
     def projects_output(self) -> bool:
         """Whether a dense layer leads from H to E_out."""
-        equal = self.hidden_size == self.output_embedding_size
+        is_equal = self.hidden_size == self.output_embedding_size
         has_layer = self.mlm_transform == "dense_activation_norm"
-        return has_layer or self.project_equal_output_widths or not equal
+        return has_layer or self.project_equal_output_widths or not is_equal
 
 
 def saved_model(sizes: Mapping[str, Any]) -> ModelConfig:

@@ -1,11 +1,11 @@
-"""Settings of earlier versions that are gone. Users' files and runs still name them."""
+"""Settings of earlier versions that were removed. Files and runs still name them."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 
 class Removed(NamedTuple):
-    """What takes the place of a setting, and the values with which nothing is lost.
+    """What takes the place of a setting, and the values that changed nothing.
 
     Records of runs name settings with these values, and such runs go on.
     """
@@ -25,7 +25,7 @@ _CLUSTER = (
     "with --accelerator, the flags --coordinator, --processes and --process say which "
     "processes train together"
 )
-# Name in a gin file, parameter -> what is said of it.
+# Name in a gin file, parameter -> the advice about it.
 REMOVED = {
     ("ModelConfig", "output_embedding_rank"): Removed(
         "the output embedding is one matrix; scores have at most the rank "
@@ -77,13 +77,13 @@ REMOVED_CLASSES = {
 
 
 def had_effect(owner: str, name: str, value: Any) -> bool:
-    """Whether a saved value is one with which a setting that is gone changed a run."""
-    gone = REMOVED.get((owner, name))
-    return bool(gone and gone.without_effect) and value not in gone.without_effect
+    """Whether a saved value of a removed setting changed a run."""
+    entry = REMOVED.get((owner, name))
+    return bool(entry and entry.without_effect) and value not in entry.without_effect
 
 
 def without_gone(owner: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Saved settings of a class but for those that are gone and changed nothing."""
+    """Saved settings of a class without removed settings that changed nothing."""
     return {
         name: value
         for name, value in values.items()

@@ -94,17 +94,18 @@ class SweepConfig(Settings):
         self._check_strings()
         if not self.rows or not self.seeds:
             raise UserError("SweepConfig.rows, SweepConfig.seeds: name at least one")
-        unknown = sorted(set(self.keep_layers) - set(self.rows))
-        if unknown:
+        unknown_rows = sorted(set(self.keep_layers) - set(self.rows))
+        if unknown_rows:
             raise UserError(
-                f"SweepConfig.keep_layers: {', '.join(unknown)} are not among the rows"
+                f"SweepConfig.keep_layers: {', '.join(unknown_rows)} are not among the "
+                "rows"
             )
 
     def _check_strings(self):
         """Refuses values that could name a folder outside the sweep, or add a job."""
         for row, parts in self.models.items():
-            strings = isinstance(parts, tuple) and all(type(x) is str for x in parts)
-            if not strings or not parts or not _FOLDER.fullmatch(parts[0]):
+            are_texts = isinstance(parts, tuple) and all(type(x) is str for x in parts)
+            if not are_texts or not parts or not _FOLDER.fullmatch(parts[0]):
                 raise UserError(
                     f"SweepConfig.models: {row!r}: {parts!r} is not the name of a file "
                     "in models/ and settings: ('coupled', 'ModelConfig.num_layers = 6')"
@@ -228,32 +229,32 @@ class ReproductionRoot(Settings):
     sweep: SweepConfig = bound(SweepConfig)
     study: StudyConfig = bound(StudyConfig)
 
-    def described(self) -> set[str]:
+    def known_rows(self) -> set[str]:
         """The rows of the sweep, and all others whose models are known."""
         return {*self.sweep.rows, *self.sweep.models}
 
     def check(self) -> None:
-        rows, described = set(self.sweep.rows), self.described()
-        for name, known, where in (
+        rows, known_rows = set(self.sweep.rows), self.known_rows()
+        for name, names, where in (
             *((n, rows, "rows") for n in ("first_rows", "control_rows")),
             *((n, rows, "rows") for n in ("dropped_rows", "continued")),
-            *((n, described, "models") for n in ("settings", "tried_rows")),
-            ("dose_rows", described, "models"),
+            *((n, known_rows, "models") for n in ("settings", "tried_rows")),
+            ("dose_rows", known_rows, "models"),
         ):
-            unknown = sorted(set(map(str, getattr(self.study, name))) - known)
-            if unknown:
+            unknown_names = sorted(set(map(str, getattr(self.study, name))) - names)
+            if unknown_names:
                 raise UserError(
-                    f"StudyConfig.{name}: {', '.join(unknown)} are not among "
+                    f"StudyConfig.{name}: {', '.join(unknown_names)} are not among "
                     f"SweepConfig.{where}"
                 )
-        missing = sorted(rows - set(self.study.learning_rates))
-        if missing:
+        missing_rows = sorted(rows - set(self.study.learning_rates))
+        if missing_rows:
             raise UserError(
-                f"StudyConfig.learning_rates: has none for {', '.join(missing)}"
+                f"StudyConfig.learning_rates: has none for {', '.join(missing_rows)}"
             )
         for row, (source, *_) in self.study.continued.items():
-            rows_before = self.sweep.rows[: self.sweep.rows.index(row)]
-            if source not in rows_before:
+            earlier_rows = self.sweep.rows[: self.sweep.rows.index(row)]
+            if source not in earlier_rows:
                 raise UserError(
                     f"StudyConfig.continued: {row} needs {source} before it in "
                     "SweepConfig.rows"

@@ -186,16 +186,16 @@ def without_effect(
             f"TrainingConfig.eval_every_steps = {training.eval_every_steps} has no "
             "effect: nothing is evaluated while this run trains"
         )
-    every = {"save_checkpoints_steps": "saves only"}
+    actions = {"save_checkpoints_steps": "saves only"}
     if evaluating and training.eval_every_steps:
-        every["eval_every_steps"] = "evaluates only"
+        actions["eval_every_steps"] = "evaluates only"
         if training.eval_every_steps < steps:
-            every["save_checkpoints_steps"] = "saves at its evaluations and"
-    for name, does in every.items():
+            actions["save_checkpoints_steps"] = "saves at its evaluations and"
+    for name, action in actions.items():
         if getattr(training, name) > steps:
             sentences.append(
                 f"TrainingConfig.{name} = {getattr(training, name)} has no effect: the "
-                f"run has {steps} steps, and {does} at its end"
+                f"run has {steps} steps, and {action} at its end"
             )
     return sentences
 
@@ -275,12 +275,12 @@ class PretrainConfig(Settings):
 
     def _check_predictions(self, masking):
         for rate in (masking.masking_rate, self.eval_masking_rate):
-            needed = round(rate * (masking.sequence_length - 2))
-            if needed > masking.max_predictions:
+            count = round(rate * (masking.sequence_length - 2))
+            if count > masking.max_predictions:
                 raise UserError(
                     f"MaskingConfig.max_predictions: {masking.max_predictions} are "
-                    f"fewer than the {needed} tokens that a masking rate of {rate} "
-                    f"predicts of {masking.sequence_length}; give {needed} or more"
+                    f"fewer than the {count} tokens that a masking rate of {rate} "
+                    f"predicts of {masking.sequence_length}; give {count} or more"
                 )
 
     @property
@@ -290,7 +290,7 @@ class PretrainConfig(Settings):
     @property
     def phases(self) -> list["Phase"]:
         """All phases; one if the run has no earlier phases."""
-        phases, first = [], 0
+        phases, step = [], 0
         for number, phase in enumerate(self.earlier_phases):
             config = dataclasses.replace(
                 self,
@@ -301,12 +301,12 @@ class PretrainConfig(Settings):
                 ),
                 earlier_phases=(),
             )
-            phases.append(Phase(number, first, first + phase.steps, config))
-            first += phase.steps
-        last = self
+            phases.append(Phase(number, step, step + phase.steps, config))
+            step += phase.steps
+        config = self
         if self.earlier_phases:
-            last = dataclasses.replace(self, earlier_phases=())
-        return [*phases, Phase(len(phases), first, self.schedule.train_steps, last)]
+            config = dataclasses.replace(self, earlier_phases=())
+        return [*phases, Phase(len(phases), step, self.schedule.train_steps, config)]
 
 
 class Phase(NamedTuple):

@@ -90,7 +90,7 @@ class FilesBuild:
             "source": "text",
             "rules": text_units.cleaning_rules(self._paths, self._settings),
             "libraries": text_units.libraries(self._paths, self._settings),
-            "settings": self._settings.of_texts(),
+            "settings": self._settings.text_settings(),
             "languages": {
                 language: {
                     "files": len(inputs),

@@ -82,7 +82,7 @@ class TextJob:
         return {
             "rules": cleaning_rules([unit.path], self.settings),
             "libraries": libraries([unit.path], self.settings),
-            "settings": self.settings.of_texts(unit.language),
+            "settings": self.settings.text_settings(unit.language),
             "max_file_bytes": MAX_FILE_BYTES,
             "language": unit.language,
             "sha256": unit.sha256,

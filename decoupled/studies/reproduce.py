@@ -173,7 +173,7 @@ def _contrast(text: str, root: configs.ReproductionRoot) -> Contrast:
     contrast = Contrast.read(text)
     for name, names, where in (
         (contrast.measure, MEASURES, "measures"),
-        *((row, root.described(), "SweepConfig.models") for row in contrast.weights),
+        *((row, root.known_rows(), "SweepConfig.models") for row in contrast.weights),
     ):
         if name not in names:
             raise UserError(

@@ -171,12 +171,12 @@ def test_the_rules_that_make_a_text_have_versions(path, versions):
 
 def test_the_columns_by_default_are_not_noted():
     """Corpora of before these settings stay equal to new ones."""
-    noted = dataclasses.replace(SETTINGS, text_column="text").of_texts()
+    noted = dataclasses.replace(SETTINGS, text_column="text").text_settings()
     assert set(noted) == {
         *("eval_share", "min_characters", "split_json", "split_text"),
         *("drop_duplicates", "part_bytes", "max_parts"),
     }
-    assert dataclasses.replace(SETTINGS, language_column="a").of_texts() == {
+    assert dataclasses.replace(SETTINGS, language_column="a").text_settings() == {
         **noted,
         "language_column": "a",
     }

@@ -55,7 +55,7 @@ class CatalogsBuild:
             "source": self._source,
             "rules": catalog_files.RULES,
             "libraries": catalog_files.libraries(),
-            "settings": self._settings.of_catalogs(),
+            "settings": self._settings.catalog_settings(),
             "languages": sorted(self._languages),
             "files": catalog_files.fingerprint_catalogs(self._packages),
         }
