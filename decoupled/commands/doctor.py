@@ -56,7 +56,7 @@ total = tf.linalg.trace(tf.ones([2, 2])).numpy()
 assert total == 2.0, total
 print(json.dumps({"release": tf.__version__}))
 """
-# As in a run, TensorFlow comes first: what it loads, JAX finds loaded.
+# As in a run, TensorFlow is imported first, so that JAX finds its libraries loaded.
 JAX_PROBE = """
 import json, sys
 import decoupled.core.compat
@@ -205,7 +205,7 @@ def _report_devices(kind):
 
 
 def probe(code: str, *arguments: str) -> dict[str, Any]:
-    """What code prints in another process, which ends; `log`: its last lines of stderr.
+    """JSON that code prints in another process, and `log`, its last lines of stderr.
 
     Raises:
       RuntimeError: it failed; the message is its last line, or its exit status.

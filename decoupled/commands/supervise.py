@@ -63,7 +63,8 @@ def main() -> None:
             f"--processes: shares CPU devices among processes; beside {words[0]} "
             "leave it out: one process has all devices of a host"
         )
-    # What Ctrl-C advises, and command.N records: a process alone cannot run again.
+    # Ctrl-C advises this command, and command.N records it: a process alone cannot run
+    # again.
     os.environ[start.SUPERVISOR] = shlex.join(["decoupled", *sys.argv[1:]])
     sys.exit(
         supervision.supervise(

@@ -117,7 +117,7 @@ def _check_tasks(jobs):
             first_jobs.setdefault(job.values("task")[0], job)
     if not first_jobs:
         return
-    # Loads TensorFlow.
+    # These modules load TensorFlow.
     from decoupled.data.vocabulary import open_vocabulary
     from decoupled.runs.finetuning_plan import learning_rates
     from decoupled.runs.task_data import TaskData

@@ -159,11 +159,9 @@ class OwnTaskConfig(Settings):
         problem = f"{self.files!r} does not end in one of {', '.join(endings)}"
         problem += f", the forms of {self.kind}"
         yield not self.files.endswith(endings), "files", problem
-        problem = (
-            f'{self.files!r} needs "{{split}}" in it, or OwnTaskConfig.split_column'
-        )
+        text = f'{self.files!r} needs "{{split}}" in it, or OwnTaskConfig.split_column'
         is_one_way = ("{split}" in self.files) != (self.split_column is not None)
-        yield not is_one_way, "files", f"{problem}, and not both"
+        yield not is_one_way, "files", f"{text}, and not both"
         is_outside = self.files.startswith(("/", "~")) or ".." in self.files.split("/")
         yield is_outside, "files", f"{self.files!r} is not a path below --data_dir"
         is_in_column = self.split_column is not None

@@ -84,7 +84,7 @@ class TpuAddress(NamedTuple):
 
 
 class Hardware(NamedTuple):
-    """Neither is TensorFlow's own kernels on this host's CPU.
+    """The devices of a command; by default TensorFlow's own kernels on this host's CPU.
 
     accelerator: one of ACCELERATORS, whose devices run programs of XLA.
     tpu: the TPU of TPUEstimator's own session.

@@ -94,11 +94,10 @@ class SweepConfig(Settings):
         self._check_strings()
         if not self.rows or not self.seeds:
             raise UserError("SweepConfig.rows, SweepConfig.seeds: name at least one")
-        unknown_rows = sorted(set(self.keep_layers) - set(self.rows))
-        if unknown_rows:
+        rows = sorted(set(self.keep_layers) - set(self.rows))
+        if rows:
             raise UserError(
-                f"SweepConfig.keep_layers: {', '.join(unknown_rows)} are not among the "
-                "rows"
+                f"SweepConfig.keep_layers: {', '.join(rows)} are not among the rows"
             )
 
     def _check_strings(self):

@@ -129,7 +129,7 @@ def save_start(folder: str) -> None:
         number += 1
     command_file, config_file = names(number)
     moment = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-    # Commands that this one starts are their own.
+    # The supervisor does not restart the commands that this one starts.
     supervisor_command = os.environ.pop(SUPERVISOR, None)
     command = supervisor_command or shlex.join(["decoupled", *sys.argv[1:]])
     endings.resume_with(command)
@@ -302,7 +302,7 @@ def _set_log_level():
     """Logs our warnings and TensorFlow's errors, unless --verbosity is given."""
     is_quiet = FLAGS["verbosity"].using_default_value
     if is_quiet:
-        # Only marked as given, or absl would raise it to "info".
+        # The flag is marked as given, because absl would set its default to "info".
         FLAGS["verbosity"].using_default_value = False
     absl_logging.set_verbosity(
         absl_logging.WARNING if is_quiet else FLAGS["verbosity"].value

@@ -154,7 +154,7 @@ def supervise(
             try:
                 for words in make_members():
                     processes.append(start_apart(words))
-                    # A signal that came before this process was there to get it.
+                    # A signal may have come before this process could get it.
                     if end_signal is not None:
                         processes[-1].send_signal(end_signal)
                 codes = _codes(processes)

@@ -89,9 +89,8 @@ class TaskDescription:
                     if not files.exists(path):
                         continue
                 paths.setdefault(language, path)
-        languages = [*self.training_languages]
-        languages += official.TASKS[self.name].languages if self.form == XTREME else ()
-        order = dict.fromkeys([*languages, *sorted(paths)])
+        languages = official.TASKS[self.name].languages if self.form == XTREME else ()
+        order = dict.fromkeys([*self.training_languages, *languages, *sorted(paths)])
         return {language: paths[language] for language in order if language in paths}
 
     def missing_file(self, data_dir: str, split: str, language: str) -> UserError:

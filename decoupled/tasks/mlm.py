@@ -20,7 +20,7 @@ class MaskedLM(Task):
     name = "masked_lm"
     head = MASKED_LM
     metrics = {"masked_lm_accuracy": ("hits", "weight")}
-    # The metric that is a loss, in nats a prediction.
+    # The metric that is a loss, in nats per prediction.
     loss = "masked_lm_loss"
     training_input_fn = staticmethod(pretraining_input_fn)
     evaluation_input_fn = staticmethod(languages_input_fn)

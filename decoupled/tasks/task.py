@@ -236,7 +236,7 @@ class FinetuningTask(abc.ABC):
         return list(self._files[split])
 
     def paths(self, split: str, language: str) -> list[str]:
-        """The files of a split, several only for training."""
+        """The files of a split; only training may have several."""
         names = self.training_languages if split == "train" else [language]
         for name in names:
             if name not in self.languages(split):

@@ -336,7 +336,7 @@ def _pairs_and_labels(path, task, rows):
 
 
 def _csv_rows(path, task):
-    """As Python's csv module reads them: quoted cells may hold commas and line ends."""
+    """Rows of Python's csv module: quoted cells may hold commas and line ends."""
     text = _text_of(path)
     # By default, Python's module refuses cells of more than 131,072 characters.
     csv.field_size_limit(max(csv.field_size_limit(), len(text)))

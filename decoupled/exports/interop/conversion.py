@@ -92,7 +92,7 @@ def match(
                 f"--allow_partial: {pattern!r} is no variable without use or value in "
                 f"{where}; take it away or correct it"
             )
-    for names, problem in (
+    for names, lack in (
         (matching.unset, "no values for"),
         (matching.unused, "no use for"),
     ):
@@ -103,9 +103,8 @@ def match(
         ]
         if strays:
             raise UserError(
-                f"{where}: {problem} {_name_list(strays)}; to convert a part of a "
-                f"model, give --allow_partial='{strays[0]}' and so on (patterns as a "
-                "shell's)"
+                f"{where}: {lack} {_name_list(strays)}; to convert a part of a model, "
+                f"give --allow_partial='{strays[0]}' and so on (patterns as a shell's)"
             )
     return matching
 
@@ -159,7 +158,7 @@ def write_converted_folder(folder: str, contents: Contents) -> dict[str, Any]:
 
 
 def kept_data(model: Model) -> dict[str, Any]:
-    """What holds for a trained model in another form too, for `Contents.data`."""
+    """What stays true of a trained model in another form, for `Contents.data`."""
     return {
         "classifier_dropout": run_folder.classifier_dropout(model.folder),
         # Columns of the task's files, and lengths of its inputs.

@@ -393,12 +393,10 @@ def _sizes(path, content, family):
 
 
 def _embedding_sizes(path, content, family, hidden):
-    is_tied = content.get("tie_word_embeddings", family is not REMBERT)
-    if type(is_tied) is not bool:
-        raise UserError(
-            f"{path}: tie_word_embeddings is {is_tied!r}, not true or false"
-        )
-    if is_tied and family is REMBERT:
+    tying = content.get("tie_word_embeddings", family is not REMBERT)
+    if type(tying) is not bool:
+        raise UserError(f"{path}: tie_word_embeddings is {tying!r}, not true or false")
+    if tying and family is REMBERT:
         raise UserError(
             f"{path}: tie_word_embeddings is True, but RemBERT's input and output "
             "embedding are two tables; set it to false if the weights have both"
@@ -417,7 +415,7 @@ def _embedding_sizes(path, content, family, hidden):
         return {
             "input_embedding_size": hidden,
             "output_embedding_size": hidden,
-            "coupled": is_tied,
+            "coupled": tying,
         }
     for name in ("input_embedding_size", "output_embedding_size"):
         if name not in content:
@@ -464,7 +462,7 @@ def _kind(path, content, head, labels, notes):
 
 
 def _classifier_dropout(path, content, family, head, notes):
-    """As transformers takes it; by default the rate of hidden layers, but RemBERT."""
+    """The rate in transformers: by default the hidden layers', and 0.1 for RemBERT."""
     rate = content.get(family.classifier_dropout)
     if head in (None, MASKED_LM, QUESTION_ANSWERING):
         if rate is not None:

@@ -99,7 +99,7 @@ def unused_rows(vocabulary: Vocabulary, rows: int) -> str:
 
 
 def _check_types(folder, vocabulary, config, notes) -> None:
-    """Whether the second text of a pair has another type in transformers, too."""
+    """Checks that the second text of a pair has its own type in transformers, too."""
     inputs = read_object(folder, TOKENIZER_CONFIG).get("model_input_names")
     has_types = inputs is None or "token_type_ids" in items(inputs)
     if has_types or not vocabulary.pairs.second_type:

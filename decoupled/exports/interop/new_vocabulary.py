@@ -187,8 +187,8 @@ def matching_rows(old: Vocabulary, new: Vocabulary) -> NewRows:
 
 
 def _words_of_their_own(old: Vocabulary, new: Vocabulary) -> Callable[[str], bool]:
-    """Whether a text begins with what is a word of its own in the one vocabulary of
-    WordPieces, if the other has none."""
+    """Tells whether a text begins with a word of its own among WordPieces; never so if
+    both vocabularies have WordPieces, or none has them."""
     rules = [each.rules for each in (old, new) if isinstance(each, WordPiece)]
     if len(rules) != 1:
         return lambda text: False

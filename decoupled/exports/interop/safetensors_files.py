@@ -140,7 +140,7 @@ def write_safetensors(
                 raise ValueError(f"{name}: {value.shape}, not {shapes[name]}")
             for block in _flat_blocks(value):
                 handle.write(block.astype("<f4", copy=False).tobytes())
-            # Not kept while the next one is read.
+            # The next one is read without this one in memory.
             del value, block
 
 

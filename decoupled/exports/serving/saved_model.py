@@ -151,14 +151,12 @@ def export(
     """
     _check_target(export_dir, overwrite)
     check_exportable(model, task, sequence_length, mlm)
-    stored_weights = StoredWeights(model.weights, weights)
+    matrices = StoredWeights(model.weights, weights)
     kind, about, sizes = task.kind, {}, {}
     if sentences:
         kind, about = SENTENCE_NAMES[0], {"sentence_vectors": sentences._asdict()}
     with new_folder(export_dir, replaces=overwrite) as folder:
-        roots = _build_roots(
-            model, task, stored_weights, sequence_length, mlm, sentences
-        )
+        roots = _build_roots(model, task, matrices, sequence_length, mlm, sentences)
         for name, root in roots.items():
             path = os.path.join(folder, name)
             tf.saved_model.save(root, path, signatures=root.signatures())
@@ -219,7 +217,7 @@ def open_saved_model(folder: str) -> Any:
 
 
 def say_written(export_dir: str, description: dict[str, Any]) -> None:
-    """What was written and how to load it."""
+    """Says what was written and how to load it."""
     step = description["checkpoint"]["global_step"]
     console.table(
         f"{export_dir} (checkpoint {description['checkpoint']['name']}, step {step})",
@@ -247,7 +245,7 @@ def say_written(export_dir: str, description: dict[str, Any]) -> None:
 
 
 def say_length(length: int, trained_length: int | None) -> None:
-    """How the length of packing compares to that of training."""
+    """Says how the length of packing compares to that of training."""
     if trained_length is None:
         console.say(
             f"texts are packed to {length} pieces; the model's folder does not say how "
@@ -268,7 +266,7 @@ def say_length(length: int, trained_length: int | None) -> None:
 
 
 def say_vectors(description: dict[str, Any], has_pooler: bool) -> None:
-    """What the vectors of a model are, if it gives no answers."""
+    """Says what the vectors of a model are, if it gives no answers."""
     layers = description["model"]["num_layers"]
     layer = max(1, 2 * layers // 3)
     if vectors := description.get("sentence_vectors"):
@@ -292,7 +290,7 @@ def say_vectors(description: dict[str, Any], has_pooler: bool) -> None:
 
 
 def say_assumed(task: ServedTask) -> None:
-    """The question-answering settings that the model's folder does not have."""
+    """Says which settings of question answering the model's folder does not have."""
     if task.assumed_settings:
         values = dataclasses.asdict(task.answers)
         settings = [f"{name} = {values[name]}" for name in task.assumed_settings]

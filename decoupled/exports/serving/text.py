@@ -17,7 +17,7 @@ from decoupled.exports.serving.roots import (
     trace,
 )
 
-PackedInputs = dict[str, tf.Tensor]
+Inputs = dict[str, tf.Tensor]
 
 _SENTENCES = tf.TensorSpec([None], tf.string, name="sentences")
 _SECOND_SENTENCES = tf.TensorSpec([None], tf.string, name="second_sentences")
@@ -122,16 +122,14 @@ class BertPackInputs(Root):
                     trace(self.__call__, [spec] * num_segments, seq_length=length)
 
     @graph_function
-    def __call__(self, inputs, seq_length=None) -> PackedInputs:
+    def __call__(self, inputs, seq_length=None) -> Inputs:
         """Packs int32 [batch, (tokens)] or [batch, (words), (tokens)], one or two, to
         `input_word_ids`, `input_mask`, `input_type_ids`, int32 [batch, seq_length].
         """
         length = self._sequence_length if seq_length is None else seq_length
         return self._pack(inputs, length)
 
-    def _pack(
-        self, inputs: list[tf.RaggedTensor], length: tf.Tensor | int
-    ) -> PackedInputs:
+    def _pack(self, inputs: list[tf.RaggedTensor], length: tf.Tensor | int) -> Inputs:
         segments = [_join_words(s) if s.ragged_rank == 2 else s for s in inputs]
         pairs = self._vocabulary.pairs
         extra_separators = (len(segments) - 1) * (pairs.separators - 1)
@@ -194,7 +192,7 @@ class Preprocessor(Root):
         trace_texts(self.__call__, self._segments)
 
     @graph_function
-    def __call__(self, sentences, second_sentences=None) -> PackedInputs:
+    def __call__(self, sentences, second_sentences=None) -> Inputs:
         texts = texts_of(sentences, second_sentences)
         return self.bert_pack_inputs([self.tokenize(text) for text in texts])
 
@@ -225,7 +223,7 @@ def text_signatures(
     return signatures | ({pair_name: of_pairs} if 2 in segments else {})
 
 
-def trim(inputs: PackedInputs) -> PackedInputs:
+def trim(inputs: Inputs) -> Inputs:
     """Removes columns that are padding in every row, so that short texts cost less."""
     length = tf.reduce_max(tf.reduce_sum(inputs["input_mask"], axis=1))
     length = tf.maximum(length, 1)  # the maximum over no rows is the least integer
