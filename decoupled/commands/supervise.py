@@ -57,7 +57,8 @@ def main() -> None:
     """Supervises the run until it ends."""
     options = flags.FLAGS
     command = start.command_to_run()
-    words = [word for word in command if re.match("--accelerator=(gpu|tpu)", word)]
+    pattern = r"(?<!\S)--?accelerator[= ](?:gpu|tpu)"
+    words = re.findall(pattern, shlex.join(command))
     if words and (options.processes or 1) > 1:
         raise UserError(
             f"--processes: shares CPU devices among processes; beside {words[0]} "

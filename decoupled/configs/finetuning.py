@@ -147,10 +147,10 @@ class OwnTaskConfig(Settings):
         yield not is_name, "name", f"{self.name!r} cannot be the name of a folder"
         for name in ("splits", "training_languages"):
             values = getattr(self, name)
-            are_names = all(type(value) is str and value for value in values)
-            are_different = values and len(set(values)) == len(values)
+            are_names = values and all(type(v) is str and v for v in values)
+            are_different = are_names and len(set(values)) == len(values)
             problem = f"{values} are not one or more different names"
-            yield not (are_names and are_different), name, problem
+            yield not are_different, name, problem
         problem = f"{self.splits} are not the three names of training, dev and test"
         yield len(self.splits) != 3, "splits", problem
 

@@ -16,6 +16,10 @@ from tests.command_line import in_process_of_its_own, mistake
         (["--max_restarts=-1", "--", "true"], "flag --max_restarts=-1: -1 is not"),
         (["--processes=2", "--", "x", "--accelerator=gpu"], "one process has all dev"),
         (
+            ["--processes=2", "--", "x", "-accelerator", "tpu"],
+            "beside -accelerator tpu",
+        ),
+        (
             ["--workers=a:1,b:2", "--", "true"],
             "--workers is gone (CHANGELOG.md);",
         ),

@@ -389,6 +389,7 @@ def test_entities_need_tags_of_entities(tmp_path):
         ({"splits": ("a", "b")}, "splits: .* are not the three names of training"),
         ({"splits": tuple("abcd")}, "splits: .* are not the three names of training"),
         ({"splits": ("a", "b", "a")}, "splits: .* are not one or more different names"),
+        ({"splits": (["a"], "b", "c")}, "splits: .* are not one or more"),
         ({"training_languages": ()}, "training_languages: .* are not one or more"),
         ({"texts": ()}, "texts: .* are not 1 or 2 columns"),
         ({"texts": (1,)}, "are not all names, or all numbers from 1"),

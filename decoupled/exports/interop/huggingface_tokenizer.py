@@ -167,9 +167,10 @@ def _note_modules(folder, notes) -> None:
         return
     kinds = [str(entry({"": m}, "").get("type")) for m in items(files.read_json(path))]
     modules = [kind.rpartition(".")[2] for kind in kinds[1:]]
-    notes.append(
-        f"modules.json: the model alone is converted, without {', '.join(modules)}"
-    )
+    if modules:
+        notes.append(
+            f"modules.json: the model alone is converted, without {', '.join(modules)}"
+        )
 
 
 def write_tokenizer(folder: str, vocabulary: Vocabulary, model: ModelConfig) -> None:

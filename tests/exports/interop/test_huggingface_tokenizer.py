@@ -573,6 +573,8 @@ def test_what_is_not_used_is_said(folder):
         "its tokenizer cuts texts at 16 tokens; to do the same, give "
         "--sequence_length=16 to export",
     ]
+    folder.write("modules.json", modules[:1])
+    assert not any("modules.json" in note for note in folder.open()[1])
     folder.write("sentence_bert_config.json", {"max_seq_length": 12})
     assert folder.open()[1][-1].endswith("--sequence_length=12 to export")
     folder.write("sentence_bert_config.json", {"do_lower_case": True})
