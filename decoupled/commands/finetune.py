@@ -174,7 +174,7 @@ def run_finetuning(
     elif mode == "train":
         _say_if_trivial(plan, finetuning.best_run(plan).dev_results())
     else:
-        _report(plan, finetuning.evaluate(plan, anew=mode == "eval"))
+        _report(plan, finetuning.evaluate(plan, repeat=mode == "eval"))
 
 
 def _report(plan, results):
@@ -185,7 +185,7 @@ def _report(plan, results):
 
     task, folder = plan.task, plan.folder
     best_run = finetuning.best_run(plan)
-    checkpoint = best_run.selected()
+    checkpoint = best_run.selected_checkpoint()
     means = finetuning_report.combine(results)
     summary = {
         "task": task.name,

@@ -39,18 +39,18 @@ def write_order(folder: str, order: Rows) -> None:
 def read_order(folder: str) -> Rows:
     """What `write_order` wrote at the first start of the run in `folder`."""
     path = os.path.join(folder, BATCHES)
-    anew = "delete the run's folder to train anew"
-    saved = files.read_json(path) if files.exists(path) else {"way": "padded"}
-    saved = saved if isinstance(saved, dict) else {}
-    if saved.get("way") != _PACKED:
+    advice = "delete the run's folder to train anew"
+    record = files.read_json(path) if files.exists(path) else {"way": "padded"}
+    record = record if isinstance(record, dict) else {}
+    if record.get("way") != _PACKED:
         raise UserError(
             f"{path}: the run began with batches that are not packed, which is the "
-            f"one way now; finish it with the version that began it, or {anew}"
+            f"one way now; finish it with the version that began it, or {advice}"
         )
-    rows = [saved.get(name) for name in Rows._fields]
+    rows = [record.get(name) for name in Rows._fields]
     if not all(type(value) is int and value > 0 for value in rows):
         raise UserError(
-            f'{path}: "count" and "length" are not positive integers; {anew}'
+            f'{path}: "count" and "length" are not positive integers; {advice}'
         )
     return Rows(*rows)
 
@@ -64,39 +64,39 @@ def plan_batches(
     on; None at its first start.
     """
     network, training = graph.network, graph.training
-    longest, batch_size = int(sizes.max()), training.batch_size
-    if order and order.length < longest:
+    max_length, batch_size = int(sizes.max()), training.batch_size
+    if order and order.length < max_length:
         raise UserError(
             f"{os.path.join(run.model_dir, BATCHES)}: the longest example has "
-            f'{longest} tokens, more than its "length", {order.length}; delete the '
+            f'{max_length} tokens, more than its "length", {order.length}; delete the '
             "run's folder to train anew"
         )
 
     def batches(rows: Rows):
-        order = training_order(batch_size, training.seed, 0, sizes, rows)
-        for places in itertools.islice(order, graph.schedule.train_steps):
+        endless_order = training_order(batch_size, training.seed, 0, sizes, rows)
+        for places in itertools.islice(endless_order, graph.schedule.train_steps):
             yield sizes[places]
 
     packing = plan_packing(
         batches,
         graph.schedule.train_steps,
         batch_size,
-        longest,
+        max_length,
         length_step(network.mesh, run.on_tpu),
         rows_multiple(network.mesh, training.gradient_accumulation),
         lambda length: _token_cost(network.model, length),
         order,
     )
-    real = sizes.mean() * batch_size / (packing.rows * packing.length)
+    real_share = sizes.mean() * batch_size / (packing.rows * packing.length)
     run.say(
         f"batches of {batch_size} examples packed into {packing.rows} rows of "
-        f"{packing.length} tokens, {real:.0%} of them real"
+        f"{packing.length} tokens, {real_share:.0%} of them real"
     )
     return packing
 
 
 def _token_cost(model: ModelConfig, length: int) -> float:
-    """In a row of `length` tokens, in FLOPs of a forward pass."""
+    """The cost of a token in a row of `length` tokens, in FLOPs of a forward pass."""
     weights = 4 * model.hidden_size + 2 * model.intermediate_size + 2 * length
     products = 2 * model.num_layers * model.hidden_size * weights
     scores = model.num_layers * model.num_heads * length

@@ -67,10 +67,10 @@ def read_curve(folder: str) -> Curve:
     steps = np.array(sorted(values), np.int64)
     loss = np.array([values[step] for step in steps.tolist()], np.float64)
     if steps[0] < 1 or not np.isfinite(loss).all():
-        wrong = int(np.argmax((steps < 1) | ~np.isfinite(loss)))
+        wrong_index = int(np.argmax((steps < 1) | ~np.isfinite(loss)))
         raise UserError(
-            f"{folder}: its event files say that the loss was {loss[wrong]} at step "
-            f"{steps[wrong]}, which no run of ours writes"
+            f"{folder}: its event files say that the loss was {loss[wrong_index]} at "
+            f"step {steps[wrong_index]}, which no run of ours writes"
         )
     return Curve(steps, loss)
 
@@ -78,17 +78,17 @@ def read_curve(folder: str) -> Curve:
 def read_accuracy(folder: str) -> dict[int, float]:
     """step -> masked-LM accuracy in percent of the run in `folder` while it trained."""
     shares = read_scalars(folder, ACCURACY)
-    in_percent = read_scalars(folder, f"{ACCURACY}{PERCENT}")
-    return {step: 100 * share for step, share in shares.items()} | in_percent
+    percentages = read_scalars(folder, f"{ACCURACY}{PERCENT}")
+    return {step: 100 * share for step, share in shares.items()} | percentages
 
 
 def smoothed(curve: Curve) -> np.ndarray:
     """The smoothed loss at each logged step; see the module."""
     sums = np.concatenate([[0.0], np.cumsum(curve.loss)])
     window = max(1.0, WINDOW * curve.steps[-1])
-    first = np.searchsorted(curve.steps, curve.steps - window, side="right")
+    start = np.searchsorted(curve.steps, curve.steps - window, side="right")
     end = np.arange(1, len(curve.steps) + 1)
-    return (sums[end] - sums[first]) / (end - first)
+    return (sums[end] - sums[start]) / (end - start)
 
 
 def crossing(curve: Curve, level: float) -> int | None:
@@ -96,9 +96,9 @@ def crossing(curve: Curve, level: float) -> int | None:
 
     None where the curve, that of a whole run, does not end below the level.
     """
-    above = np.flatnonzero(~(smoothed(curve) < level))
-    first = int(above[-1]) + 1 if len(above) else 0
-    return int(curve.steps[first]) if first < len(curve.steps) else None
+    indexes_above = np.flatnonzero(~(smoothed(curve) < level))
+    index = int(indexes_above[-1]) + 1 if len(indexes_above) else 0
+    return int(curve.steps[index]) if index < len(curve.steps) else None
 
 
 def crossing_level(
@@ -106,11 +106,11 @@ def crossing_level(
 ) -> float:
     """The loss below which a run has left the plateau, nats a token.
 
-    The mean of the languages' unigram entropies, as `decoupled analyze masked_lm` gives
-    them, minus CROSSED_BELOW. Its weights are the shares of the training sequences, up
-    to a common factor, as batches mix the languages so; None is equal shares.
+    This is the mean of the languages' unigram entropies, as `decoupled analyze
+    masked_lm` gives them, minus CROSSED_BELOW. Its weights are the languages' shares of
+    the training sequences, up to a common factor; None is equal shares.
     """
-    names = sorted(unigram_entropy)
-    weights = [1.0 if shares is None else shares[name] for name in names]
-    entropies = [unigram_entropy[name] for name in names]
+    languages = sorted(unigram_entropy)
+    weights = [1.0 if shares is None else shares[lang] for lang in languages]
+    entropies = [unigram_entropy[lang] for lang in languages]
     return float(np.average(entropies, weights=weights)) - CROSSED_BELOW

@@ -26,7 +26,7 @@ from decoupled.training.loop import Run, predict
 from decoupled.training.mesh import length_step, split_rows
 
 # Tokens of the shortest examples, on average: a packed row holds no more examples.
-_SHORTEST = 8
+_SHORTEST_EXAMPLE = 8
 
 
 def dtype_settings(mesh: MeshConfig) -> dict[str, str]:
@@ -54,7 +54,7 @@ def _end(number, frame):
     raise Terminated("SIGTERM: in an evaluation; run again to repeat it")
 
 
-class Answers(NamedTuple):
+class AnsweredFile(NamedTuple):
     """The examples of a file, and the task's answer to each."""
 
     split: str
@@ -63,7 +63,7 @@ class Answers(NamedTuple):
     answers: list[Any]
 
 
-class _Loaded(NamedTuple):
+class _LoadedFile(NamedTuple):
     split: str
     language: str
     examples: list[Any]
@@ -125,7 +125,7 @@ def answer_languages(
     data: TaskData,
     names: list[tuple[str, str]],
     checkpoint: str | None = None,
-) -> Iterator[Answers]:
+) -> Iterator[AnsweredFile]:
     """Yields the answers of a checkpoint of the run, by default the newest, to each
     file.
 
@@ -137,15 +137,15 @@ def answer_languages(
     def load(split, language):
         examples = data.examples(split, language)
         features = data.features(split, language, examples)
-        return _Loaded(split, language, examples, features)
+        return _LoadedFile(split, language, examples, features)
 
-    with contextlib.closing(FilesAhead(load, names)) as loaded:
-        sizes = loaded[0].features["input_mask"].sum(1)
+    with contextlib.closing(FilesAhead(load, names)) as loaded_files:
+        sizes = loaded_files[0].features["input_mask"].sum(1)
         packing = prediction_packing(network, batch_size, sizes, on_tpu)
         network = network._replace(task=network.task.packed(packing.examples))
-        input_fn = evaluation_input_fn(_feed(loaded, data, packing), packing)
+        input_fn = evaluation_input_fn(_feed(loaded_files, data, packing), packing)
         rows = predict(network, run, batch_size, input_fn, checkpoint)
-        yield from _answers(network.task, rows, data, loaded, packing)
+        yield from _answer_files(network.task, rows, data, loaded_files, packing)
 
 
 def prediction_packing(
@@ -157,12 +157,12 @@ def prediction_packing(
     length = -(-network.task.sequence_length // step) * step
     rows = -(-batch_size * int(sizes.sum()) // (len(sizes) * length))
     rows = split_rows(network.mesh, rows)
-    return Packing(rows, length, -(-length // _SHORTEST), steps=0)
+    return Packing(rows, length, -(-length // _SHORTEST_EXAMPLE), steps=0)
 
 
-def _answers(task, rows, data, loaded, packing):
+def _answer_files(task, rows, data, loaded_files, packing):
     with contextlib.closing(rows):
-        for number, file in enumerate(loaded):
+        for number, file in enumerate(loaded_files):
             plan = file.plan(packing)
             outputs = unpack(
                 list(itertools.islice(rows, len(plan))),
@@ -172,19 +172,19 @@ def _answers(task, rows, data, loaded, packing):
                 task.sequence_length,
             )
             answers = data.task.answers(file.examples, file.features, outputs)
-            yield Answers(file.split, file.language, file.examples, answers)
-            loaded.forget(number)
+            yield AnsweredFile(file.split, file.language, file.examples, answers)
+            loaded_files.forget(number)
         # TPUEstimator adds a last batch to a TPU's program. If nobody read this batch,
         # the session would close while the program runs.
         collections.deque(rows, maxlen=0)
 
 
 def _feed(
-    loaded: FilesAhead, data: TaskData, packing: Packing
+    loaded_files: FilesAhead, data: TaskData, packing: Packing
 ) -> Iterator[tuple[Features, list[list[int]]]]:
-    for index in range(len(loaded)):
+    for index in range(len(loaded_files)):
         try:
-            file = loaded[index]
+            file = loaded_files[index]
         except BaseException:
             # The caller meets the same error in its own thread, and shows it.
             return

@@ -19,13 +19,13 @@ from decoupled.runs.saved_run import BEST, keep_checkpoint
 from decoupled.runs.task_data import Features
 from decoupled.training.checkpoints import latest_complete
 
-# Beside the best/ of several runs: which checkpoint it is a copy of.
-CHOSEN = "chosen.json"
+# This file, beside the best/ of several runs, says which checkpoint it is a copy of.
+BEST_RECORD = "chosen.json"
 
 
 def claim_folders(plan: FinetuningPlan) -> None:
     """Claims the folder of all runs and that of the first."""
-    if plan.several:
+    if plan.has_several_runs:
         plan.claim(plan.folder)
     run_of(plan, plan.rates[0], plan.seeds[0])
 
@@ -47,17 +47,17 @@ def train(plan: FinetuningPlan) -> None:
     console.say(
         f"{len(examples):,} examples ({data.trained_on}){windows}, {steps:,} steps"
     )
-    used = data.for_graph(features)
+    graph_features = data.for_graph(features)
     if plan.config.finetuning.class_weights == "balanced":
         weights = class_weights(features["label_ids"], len(plan.task.labels))
-        used["example_weights"] = weights[features["label_ids"]]
-    train_runs(plan, used)
+        graph_features["example_weights"] = weights[features["label_ids"]]
+    train_runs(plan, graph_features)
 
 
 def train_runs(plan: FinetuningPlan, features: Features) -> None:
     """Trains each rate with the first seed, then the best rate with the others."""
-    first, *others = plan.seeds
-    count = len(plan.rates) + len(others)
+    first_seed, *other_seeds = plan.seeds
+    count = len(plan.rates) + len(other_seeds)
 
     def train_run(number, rate, seed):
         if count > 1:
@@ -65,29 +65,29 @@ def train_runs(plan: FinetuningPlan, features: Features) -> None:
         run_of(plan, rate, seed).train(features)
 
     for number, rate in enumerate(plan.rates, start=1):
-        train_run(number, rate, first)
-    best = chosen_rate(plan)
-    for number, seed in enumerate(others, start=len(plan.rates) + 1):
-        train_run(number, best, seed)
+        train_run(number, rate, first_seed)
+    best_rate = chosen_rate(plan)
+    for number, seed in enumerate(other_seeds, start=len(plan.rates) + 1):
+        train_run(number, best_rate, seed)
 
 
-def evaluate(plan: FinetuningPlan, anew: bool) -> list[dict[str, Any]]:
+def evaluate(plan: FinetuningPlan, repeat: bool) -> list[dict[str, Any]]:
     """Scores each run of the chosen learning rate, and writes its answers.
 
     The answers of the best run are also written below the folder of all runs. With
-    `anew`, a run is evaluated again that has results of its selected checkpoint.
+    `repeat`, runs that have results of their selected checkpoint are evaluated again.
     Returns the result of `FinetuningRun.evaluate` for each run.
     """
-    best = best_run(plan)
+    winner = best_run(plan)
     # Another run may have been the best when answers were last written.
-    is_written = _has_answers_of(plan, best)
+    has_answers = _has_answers_of(plan, winner)
     results = []
     for run in chosen_runs(plan):
-        reuses = not anew and (run is not best or is_written)
-        finished = run.finished() if reuses else None
-        written = sorted({run.folder, *([plan.folder] if run is best else [])})
-        results.append(finished or run.evaluate(written))
-        for folder in written:
+        reuses = not repeat and (run is not winner or has_answers)
+        old_results = run.reusable_results() if reuses else None
+        folders = sorted({run.folder, *([plan.folder] if run is winner else [])})
+        results.append(old_results or run.evaluate(folders))
+        for folder in folders:
             plan.note_answers(folder)
     return results
 
@@ -96,7 +96,7 @@ def chosen_rate(plan: FinetuningPlan) -> float:
     """The rate whose first run is best on English dev; the first rate wins a tie."""
     if len(plan.rates) == 1:
         return plan.rates[0]
-    best = {}
+    best_scores = {}
     for rate in plan.rates:
         run = run_of(plan, rate, plan.seeds[0])
         scores = run.scores()
@@ -105,8 +105,8 @@ def chosen_rate(plan: FinetuningPlan) -> float:
                 f"{run.folder}: not complete, so that no learning rate can be chosen; "
                 "--mode=train goes on"
             )
-        best[rate] = scores.best
-    return max(best, key=best.get)
+        best_scores[rate] = scores.best
+    return max(best_scores, key=best_scores.get)
 
 
 def chosen_runs(plan: FinetuningPlan) -> list[FinetuningRun]:
@@ -117,8 +117,8 @@ def chosen_runs(plan: FinetuningPlan) -> list[FinetuningRun]:
 
 def all_runs(plan: FinetuningPlan) -> list[FinetuningRun]:
     """The first run of each rate, then the other runs of the chosen rate."""
-    first = [run_of(plan, rate, plan.seeds[0]) for rate in plan.rates]
-    return [*first, *chosen_runs(plan)[1:]]
+    first_runs = [run_of(plan, rate, plan.seeds[0]) for rate in plan.rates]
+    return [*first_runs, *chosen_runs(plan)[1:]]
 
 
 def best_run(plan: FinetuningPlan) -> FinetuningRun:
@@ -130,17 +130,17 @@ def best_run(plan: FinetuningPlan) -> FinetuningRun:
                 f"{run.folder}: not complete, so that no run can be chosen as the "
                 "best; --mode=train goes on, or give a smaller --num_runs"
             )
-    best = [run.scores().best for run in runs]
-    return runs[0] if None in best else runs[best.index(max(best))]
+    scores = [run.scores().best for run in runs]
+    return runs[0] if None in scores else runs[scores.index(max(scores))]
 
 
 def summary(plan: FinetuningPlan) -> dict[str, Any]:
     """What results.json says of the runs; the fields of the best run come first."""
     return {
-        **_described(best_run(plan), plan.folder),
+        **_describe_run(best_run(plan), plan.folder),
         "seeds": list(plan.seeds),
         "runs": [
-            _described(run, plan.folder) | {"english_dev": run.scores().best}
+            _describe_run(run, plan.folder) | {"english_dev": run.scores().best}
             for run in all_runs(plan)
         ],
     }
@@ -148,22 +148,22 @@ def summary(plan: FinetuningPlan) -> dict[str, Any]:
 
 def _has_answers_of(plan, run):
     """Whether the answers below the folder of all runs are of this run."""
-    if not plan.several:
+    if not plan.has_several_runs:
         return True
     results = read_results(
-        os.path.join(plan.folder, RESULTS), run.made_from(run.selected())
+        os.path.join(plan.folder, RESULTS), run.made_from(run.selected_checkpoint())
     )
-    if results is None or results | _described(run, plan.folder) != results:
+    if results is None or results | _describe_run(run, plan.folder) != results:
         return False
     return not run.lack_of_answers(plan.folder)
 
 
 def keep_best(plan: FinetuningPlan) -> None:
     """Copies the best of several runs to best/, which exports and conversions open."""
-    if not plan.several:
+    if not plan.has_several_runs:
         return
-    best = best_run(plan).selected()
-    _copy_to_best(plan.folder, best.prefix, best.step)
+    checkpoint = best_run(plan).selected_checkpoint()
+    _copy_to_best(plan.folder, checkpoint.prefix, checkpoint.step)
 
 
 @hosts.by_first
@@ -172,29 +172,30 @@ def _copy_to_best(folder: str, prefix: str, step: int) -> None:
 
     There is no record while it changes, so that the command after a kill copies again.
     """
-    place, path = os.path.join(folder, BEST), os.path.join(folder, CHOSEN)
-    content = {
+    path, best_folder = os.path.join(folder, BEST_RECORD), os.path.join(folder, BEST)
+    record = {
         "checkpoint": os.path.relpath(prefix, folder),
         "checkpoint_sha256": run_folder.weights_sha256(prefix),
         "global_step": step,
     }
     if files.exists(path):
-        kept = content | {"copy_sha256": _complete_sha256(place)}
+        copy_sha256 = _complete_sha256(best_folder)
+        whole_record = record | {"copy_sha256": copy_sha256}
         # Earlier versions did not record the copy.
-        if kept["copy_sha256"] and files.read_json(path) in (kept, content):
+        if copy_sha256 and files.read_json(path) in (whole_record, record):
             return
         gfile.remove(path)
-    keep_checkpoint(prefix, place)
-    console.say(f"{place}: is now a copy of {content['checkpoint']}")
-    copy = os.path.join(place, os.path.basename(prefix))
-    content["copy_sha256"] = run_folder.weights_sha256(copy)
-    files.write_json(path, content)
+    keep_checkpoint(prefix, best_folder)
+    console.say(f"{best_folder}: is now a copy of {record['checkpoint']}")
+    copy = os.path.join(best_folder, os.path.basename(prefix))
+    record["copy_sha256"] = run_folder.weights_sha256(copy)
+    files.write_json(path, record)
 
 
-def _complete_sha256(place):
+def _complete_sha256(folder):
     """The hash of the newest checkpoint of a folder; None if none is complete."""
     try:
-        prefix = latest_complete(place)
+        prefix = latest_complete(folder)
     except UserError:
         return None
     return prefix and run_folder.weights_sha256(prefix)
@@ -211,11 +212,11 @@ def class_weights(label_ids: Features, num_labels: int) -> np.ndarray:
     return np.where(counts, weights, 0.0).astype(np.float32)
 
 
-def _described(run, folder):
-    selected = run.selected()
+def _describe_run(run, folder):
+    checkpoint = run.selected_checkpoint()
     return {
         "learning_rate": run.learning_rate,
         "seed": run.seed,
-        "checkpoint": os.path.relpath(selected.prefix, folder),
-        "global_step": selected.step,
+        "checkpoint": os.path.relpath(checkpoint.prefix, folder),
+        "global_step": checkpoint.step,
     }

@@ -21,7 +21,7 @@ from decoupled.training.graph import Network, check_graph, frozen_by_rates, rate
 from decoupled.training.loop import Run, check_devices
 from decoupled.training.mesh import rows_multiple
 
-# A run of more would plan its batches for hours.
+# A run of more steps would plan its batches for hours.
 _MOST_STEPS = 100_000_000
 
 
@@ -37,8 +37,8 @@ class FinetuningPlan:
       training. frozen: names of the variables that are not trained.
     run: the folder of all runs, and what they have in common.
     rates: to choose from; seeds: of the chosen rate's runs.
-    several: whether runs have subfolders. selecting: whether checkpoints are compared
-      on English dev. reading: whether nothing is trained.
+    has_several_runs: whether runs have subfolders. selecting: whether checkpoints are
+      compared on English dev. reading: whether nothing is trained.
     runs: those whose folders are claimed, by rate and seed.
     """
 
@@ -51,7 +51,7 @@ class FinetuningPlan:
     run: Run
     rates: tuple[float, ...]
     seeds: tuple[int, ...]
-    several: bool
+    has_several_runs: bool
     selecting: bool
     reading: bool
     runs: dict[tuple[float, int], Any] = dataclasses.field(default_factory=dict)
@@ -65,11 +65,11 @@ class FinetuningPlan:
         return self.run.model_dir
 
     def folder_of(self, rate: float, seed: int) -> str:
-        if not self.several:
+        if not self.has_several_runs:
             return self.folder
         return os.path.join(self.folder, run_folder.RUN.format(f"{rate:g}", seed))
 
-    def claim(self, folder: str, **run: Any) -> None:
+    def claim(self, folder: str, **run_settings: Any) -> None:
         """Claims a folder for these settings and those of a single run."""
         task, vocabulary = self.task, self.source.vocabulary
         finetuning, training = self.config.finetuning, self.config.training
@@ -90,15 +90,15 @@ class FinetuningPlan:
                 "matmul_precision": self.config.mesh.matmul_precision,
                 "attention_kernel": self.config.mesh.attention_kernel,
                 **self._training_settings(folder),
-                **run,
+                **run_settings,
             },
         )
-        hashed = {
+        contents = {
             "data.train": ", ".join(task.paths("train", self.data.source)),
             "data.train_indexes": ", ".join(task.indexes("train", self.data.source)),
             "data.init_checkpoint_sha256": self.source.weights.path,
         }
-        run_folder.claim(folder, description, vocabulary, self.reading, hashed)
+        run_folder.claim(folder, description, vocabulary, self.reading, contents)
         has_answers = files.exists(os.path.join(folder, run_folder.PREDICTIONS))
         if not (self.reading or has_answers):
             self.note_answers(folder)
@@ -138,13 +138,13 @@ class FinetuningPlan:
                 if name != "learning_rate" and (value or name != "rates")
             },
         }
-        claimed = _claimed_data(folder) if self.reading else None
-        if claimed is None:
+        claimed_data = _claimed_data(folder) if self.reading else None
+        if claimed_data is None:
             return settings
         # A run of an earlier version may have smoothed labels, in training alone.
-        smoothed = ["label_smoothing"] if claimed.get("label_smoothing") else []
-        names = (*settings, *smoothed)
-        return {name: claimed[name] for name in names if name in claimed}
+        has_smoothing = bool(claimed_data.get("label_smoothing"))
+        names = (*settings, *(["label_smoothing"] if has_smoothing else []))
+        return {name: claimed_data[name] for name in names if name in claimed_data}
 
 
 def plan_finetuning(
@@ -189,52 +189,53 @@ def plan_finetuning(
             f"TrainingConfig.eval_sequences = {config.training.eval_sequences} has no "
             "effect: fine-tuning evaluates whole files"
         )
-    epochs, batch = config.finetuning.num_epochs, config.training.batch_size
-    if epochs * len(examples) > _MOST_STEPS * batch:
+    epochs, batch_size = config.finetuning.num_epochs, config.training.batch_size
+    if epochs * len(examples) > _MOST_STEPS * batch_size:
         raise UserError(
             f"FinetuningConfig.num_epochs: {epochs:g} epochs of {len(examples):,} "
-            f"examples are more than {_MOST_STEPS:,} steps of {batch}"
+            f"examples are more than {_MOST_STEPS:,} steps of {batch_size}"
         )
-    claimed = _claimed_data(folder)
+    claimed_data = _claimed_data(folder)
     # Only the folder of a single run names its seed.
-    holds_several = claimed is not None and "seed" not in claimed
-    several = len(rates) * num_runs > 1 or holds_several
+    holds_several = claimed_data is not None and "seed" not in claimed_data
+    has_several_runs = len(rates) * num_runs > 1 or holds_several
+    is_compared = has_several_runs or config.training.eval_every_steps > 0
     finetuning, training = config.finetuning, config.training
     head = task.network(finetuning.classifier_dropout)
     # The rows of packed batches, and how many examples a row has, are known later: any
     # number above 1 shows mistakes, and rows are always some that the mesh can split.
-    packed = Network(head.packed(2), model, config.mesh)
+    packed_network = Network(head.packed(2), model, config.mesh)
     rows = rows_multiple(config.mesh, training.gradient_accumulation)
     sizes = dataclasses.replace(training, batch_size=rows, eval_batch_size=rows)
-    frozen = frozen_by_rates(packed, config.optimizer)
+    frozen = frozen_by_rates(packed_network, config.optimizer)
     if finetuning.freeze_input_embedding:
         encoder = declare(model, NO_HEAD).items()
-        embedding = {n for n, v in encoder if v.role is Role.INPUT_EMBEDDING}
-        for name, rate in rates_of(packed, config.optimizer).items():
-            if name in embedding and rate:
+        embedding_names = {n for n, v in encoder if v.role is Role.INPUT_EMBEDDING}
+        for name, rate in rates_of(packed_network, config.optimizer).items():
+            if name in embedding_names and rate:
                 raise UserError(
                     f"OptimizerConfig.rates: {rate} for {name}, which "
                     "FinetuningConfig.freeze_input_embedding does not train"
                 )
-        frozen += tuple(sorted(embedding.difference(frozen)))
-        if len(frozen) == len(packed.variables):
+        frozen += tuple(sorted(embedding_names.difference(frozen)))
+        if len(frozen) == len(packed_network.variables):
             raise UserError(
                 "OptimizerConfig.rates, FinetuningConfig.freeze_input_embedding: "
                 "nothing is trained"
             )
-    check_graph(packed, sizes, frozen)
+    check_graph(packed_network, sizes, frozen)
     english_dev = [("dev", data.source)] if data.has_source_dev() else []
-    answered = [] if mode == "train" else data.files_to_answer()
-    selecting = english_dev if mode in run_folder.TRAINING_MODES else []
-    names = list(dict.fromkeys([*selecting, *answered]))
+    answered_files = [] if mode == "train" else data.files_to_answer()
+    compared_files = english_dev if mode in run_folder.TRAINING_MODES else []
+    names = list(dict.fromkeys([*compared_files, *answered_files]))
     data.check(examples, names)
     if hosts.count() > 1:
         hosts.agree("the files of the task", data.hashes(names))
-    is_single = claimed is not None and "learning_rate" in claimed
-    if several and is_single and run_folder.holds_results(folder):
+    is_single = claimed_data is not None and "learning_rate" in claimed_data
+    if has_several_runs and is_single and run_folder.holds_results(folder):
         raise UserError(
             f"{folder}: holds a single run, of learning rate "
-            f"{claimed['learning_rate']} and seed {claimed['seed']}; several "
+            f"{claimed_data['learning_rate']} and seed {claimed_data['seed']}; several "
             "runs need a folder of their own: use another --model_dir"
         )
     return FinetuningPlan(
@@ -254,8 +255,8 @@ def plan_finetuning(
         ),
         rates=rates,
         seeds=tuple(range(training.seed, training.seed + num_runs)),
-        several=several,
-        selecting=bool(english_dev) and (several or training.eval_every_steps > 0),
+        has_several_runs=has_several_runs,
+        selecting=bool(english_dev) and is_compared,
         reading=mode not in run_folder.TRAINING_MODES,
     )
 
@@ -294,9 +295,9 @@ def finetuned_model(model: ModelConfig, config: FinetuningConfig) -> ModelConfig
 def _other_head(source: Model, task: FinetuningTask) -> tuple[str, ...]:
     """The variables of a head that a fine-tuned or converted model has for other labels
     or another kind of answer; their shapes may fit."""
-    before, labels = source.description.task or {}, list(task.labels)
-    is_same = before.get("kind", CLASSIFICATION) == task.kind
-    if is_same and labels in ([], before.get("labels")):
+    source_task, labels = source.description.task or {}, list(task.labels)
+    is_same = source_task.get("kind", CLASSIFICATION) == task.kind
+    if is_same and labels in ([], source_task.get("labels")):
         return ()
     return (TASK_WEIGHTS, TASK_BIAS)
 

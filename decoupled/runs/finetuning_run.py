@@ -27,7 +27,7 @@ from decoupled.data.array_input_fn import training_input_fn
 from decoupled.runs import run_folder
 from decoupled.runs.batch_shape import plan_batches, read_order, write_order
 from decoupled.runs.evaluation import (
-    Answers,
+    AnsweredFile,
     answer_languages,
     dtype_settings,
     ends_with_a_line,
@@ -54,10 +54,10 @@ from decoupled.training.loop import Run, train
 # Below the run's folder: for TensorBoard, the curve on English dev, and the scores of
 # the selected checkpoint.
 EVENTS = "eval"
-# In it: how answers were chosen; empty but for questions.
+# In results.json: how answers were chosen; empty for tasks without questions.
 ANSWER_SETTINGS = "answer_settings"
-# Beside predictions/: of which weights, settings and files they are.
-ANSWERED_BY = "predictions.json"
+# Beside predictions/: the weights, settings and files that the answers come from.
+ANSWER_SOURCE = "predictions.json"
 # The prefix of a metric's name for the trivial baseline.
 TRIVIAL = "trivial_"
 
@@ -87,23 +87,23 @@ class FinetuningRun(NamedTuple):
     def train(self, features: Features) -> None:
         """Trains to the end, or resumes; keeps the best checkpoint."""
         plan, run = self.plan, self.run_in(self.folder)
-        every = self.training.eval_every_steps if plan.selecting else 0
+        interval = self.training.eval_every_steps if plan.selecting else 0
         self._score_anew_if_dev_has_changed()
-        self._catch_up(every)
+        self._catch_up(interval)
         graph = self._graph(features)
-        steps = graph.schedule.train_steps
+        end = graph.schedule.train_steps
         input_fn_from = None
-        done = checkpoint_step(latest_complete(self.folder))
+        step = checkpoint_step(latest_complete(self.folder))
         config = dataclasses.replace(plan.config, training=self.training)
         settings = run_folder.resumable_settings(config, ("training", "mesh"))
-        run_folder.note_settings(self.folder, settings, done, steps)
-        if done < steps:
+        run_folder.note_settings(self.folder, settings, step, end)
+        if step < end:
             # A resumed run keeps its order of examples, which depends on the shape.
-            order = read_order(self.folder) if done else None
+            order = read_order(self.folder) if step else None
             packing = plan_batches(graph, features["input_mask"].sum(1), run, order)
             write_order(self.folder, packing.order)
-            packed = plan.network.task.packed(packing.examples)
-            graph = graph._replace(network=plan.network._replace(task=packed))
+            packed_task = plan.network.task.packed(packing.examples)
+            graph = graph._replace(network=plan.network._replace(task=packed_task))
             fraction = plan.config.finetuning.warmup_fraction
             for line in without_effect(
                 graph.schedule, graph.training, plan.selecting, fraction
@@ -114,7 +114,7 @@ class FinetuningRun(NamedTuple):
                 *(features, self.training.batch_size, self.seed),
                 packing=packing,
             )
-        train(graph, run, input_fn_from, every_steps=every, then=self._evaluate_dev)
+        train(graph, run, input_fn_from, every_steps=interval, then=self._evaluate_dev)
         if plan.selecting:
             self._evaluate_dev()
             write_scores(self.folder, read_scores(self.folder)._replace(complete=True))
@@ -150,7 +150,7 @@ class FinetuningRun(NamedTuple):
             )
         return results
 
-    def selected(self) -> SelectedCheckpoint:
+    def selected_checkpoint(self) -> SelectedCheckpoint:
         return selected_checkpoint(self.folder)
 
     @ends_with_a_line
@@ -164,16 +164,16 @@ class FinetuningRun(NamedTuple):
           `learning_rate`, `seed`, and split -> language -> `examples` and, if the file
           has labels, metric -> value and "trivial_" + metric -> value.
         """
-        task, selected = self.plan.task, self.selected()
-        made_from = self.made_from(selected)
+        task, checkpoint = self.plan.task, self.selected_checkpoint()
+        made_from = self.made_from(checkpoint)
         self._tell_if_dev_has_changed()
         self._say_what_is_evaluated()
-        source, hashes = self._answered_by(selected), self._file_hashes()
+        answer_source, hashes = self._source_of(checkpoint), self._file_hashes()
         results: dict[str, dict] = {split: {} for split in run_folder.SPLITS}
-        for answered in self._answers("evaluating", selected):
-            results[answered.split][answered.language] = _scores(task, answered)
+        for file in self._answers("evaluating", checkpoint):
+            results[file.split][file.language] = _scores(task, file)
             for folder in folders:
-                _write(task, folder, answered, source, hashes)
+                _write(task, folder, file, answer_source, hashes)
         _say_unlabelled(task, results)
         # The curve of a run that was selected on English dev has these scores already.
         curve = [("dev", self.plan.data.source)] if self.plan.selecting else []
@@ -184,11 +184,11 @@ class FinetuningRun(NamedTuple):
             for metric in task.metrics
             if metric in values and (split, language) not in curve
         }
-        write_results(os.path.join(self.folder, EVENTS), selected.step, scalars)
+        write_results(os.path.join(self.folder, EVENTS), checkpoint.step, scalars)
         summary = {
             "task": task.name,
-            "global_step": selected.step,
-            "checkpoint": os.path.relpath(selected.prefix, self.folder),
+            "global_step": checkpoint.step,
+            "checkpoint": os.path.relpath(checkpoint.prefix, self.folder),
             "learning_rate": self.learning_rate,
             "seed": self.seed,
             ANSWER_SETTINGS: task.answer_settings(),
@@ -198,24 +198,25 @@ class FinetuningRun(NamedTuple):
         files.write_json(os.path.join(self.folder, RESULTS), summary)
         return summary
 
-    def made_from(self, selected: SelectedCheckpoint) -> dict[str, Any]:
+    def made_from(self, checkpoint: SelectedCheckpoint) -> dict[str, Any]:
         """What an evaluation of the selected checkpoint is computed from."""
         # The trivial baseline is computed from the training examples.
         names = [("train", self.plan.data.source), *self.plan.data.files_to_answer()]
-        return {**self._answered_by(selected), "files": self.plan.data.hashes(names)}
+        return {**self._source_of(checkpoint), "files": self.plan.data.hashes(names)}
 
-    def finished(self) -> dict[str, Any] | None:
+    def reusable_results(self) -> dict[str, Any] | None:
         """results.json, if it and the answers are those of the selected checkpoint and
         of the present files."""
-        path, selected = os.path.join(self.folder, RESULTS), self.selected()
-        results = read_results(path, self.made_from(selected))
+        checkpoint = self.selected_checkpoint()
+        path = os.path.join(self.folder, RESULTS)
+        results = read_results(path, self.made_from(checkpoint))
         if results is None:
             return None
         if lack := self._lack(results):
             console.say(f"{path}: evaluated again: {lack}")
             return None
         console.say(
-            f"{path}: of step {selected.step} already, reused; --mode=eval evaluates "
+            f"{path}: of step {checkpoint.step} already, reused; --mode=eval evaluates "
             "again"
         )
         return results
@@ -224,26 +225,26 @@ class FinetuningRun(NamedTuple):
         """What results.json or the answers lack, in words, or ""."""
         if not all(isinstance(results.get(split), dict) for split in run_folder.SPLITS):
             return "it lacks the scores of dev or test files"
-        scored = {
+        scored_files = {
             (split, name) for split in run_folder.SPLITS for name in results[split]
         }
-        if scored != set(self.plan.data.files_to_answer()):
+        if scored_files != set(self.plan.data.files_to_answer()):
             return "it has other languages"
         return self.lack_of_answers(self.folder)
 
     def lack_of_answers(self, folder: str) -> str:
         """Which of this run's answers the folder lacks, in words, or ""."""
-        source = self._answered_by(self.selected())
+        source = self._source_of(self.selected_checkpoint())
         # What earlier versions did not record agrees with anything.
-        saved = _source_of_answers(folder) or source
-        if not _is_source(saved, source):
+        saved_source = _source_of_answers(folder) or source
+        if not _is_source(saved_source, source):
             return "the predictions are of other weights or settings"
-        answered = saved.get("files", {})
+        saved_hashes = saved_source.get("files", {})
         for name, hashes in self._file_hashes().items():
             path = _answers_path(self.plan.task, folder, *name)
             if not files.exists(path):
                 return f"{path} is missing"
-            if answered.get(os.path.basename(path), hashes) != hashes:
+            if saved_hashes.get(os.path.basename(path), hashes) != hashes:
                 return f"{path} answers another file"
         return ""
 
@@ -252,14 +253,14 @@ class FinetuningRun(NamedTuple):
         data = self.plan.data
         return {name: data.hashes([name]) for name in data.files_to_answer()}
 
-    def _answered_by(self, selected):
+    def _source_of(self, checkpoint):
         """What all answers of an evaluation share, besides the files of each."""
         return {
-            "checkpoint": run_folder.weights_sha256(selected.prefix),
-            "settings": self._answered_with(),
+            "checkpoint": run_folder.weights_sha256(checkpoint.prefix),
+            "settings": self._answer_settings(),
         }
 
-    def _answered_with(self):
+    def _answer_settings(self):
         """The settings on which answers depend, besides those of training."""
         return {
             **dtype_settings(self.plan.config.mesh),
@@ -273,21 +274,22 @@ class FinetuningRun(NamedTuple):
         They go to `run_folder.PREDICTIONS` of the folder of all runs. Returns the
         languages whose test files have labels.
         """
-        task, labelled, selected = self.plan.task, [], self.selected()
+        task, checkpoint = self.plan.task, self.selected_checkpoint()
+        labelled_languages = []
         self._tell_if_dev_has_changed()
-        source, hashes = self._answered_by(selected), self._file_hashes()
-        for answered in self._answers("predicting", selected):
-            _write(task, folder, answered, source, hashes)
-            scores = task.score(answered.language, answered.examples, answered.answers)
-            if answered.split == "test" and scores is not None:
-                labelled.append(answered.language)
+        source, hashes = self._source_of(checkpoint), self._file_hashes()
+        for file in self._answers("predicting", checkpoint):
+            _write(task, folder, file, source, hashes)
+            scores = task.score(file.language, file.examples, file.answers)
+            if file.split == "test" and scores is not None:
+                labelled_languages.append(file.language)
         self.plan.note_answers(folder)
-        return labelled
+        return labelled_languages
 
-    def _catch_up(self, every):
+    def _catch_up(self, interval):
         """Evaluates the newest checkpoint if a kill prevented its evaluation."""
         step = checkpoint_step(latest_complete(self.folder))
-        if every and step and step % every == 0:
+        if interval and step and step % interval == 0:
             self._evaluate_dev()
 
     def _changes_of_dev(self):
@@ -295,41 +297,41 @@ class FinetuningRun(NamedTuple):
         checkpoints were compared."""
         if not self.plan.selecting:
             return []
-        scores, now = self.scores(), self._compared_by()
-        saved = {"files": scores.files, "settings": scores.settings}
+        scores, fields = self.scores(), self._shared_fields()
+        saved_fields = {"files": scores.files, "settings": scores.settings}
         # What earlier versions did not record agrees with anything.
-        saved = {name: saved[name] or value for name, value in now.items()}
-        return changes(saved, now)
+        saved_fields = {name: saved_fields[name] or fields[name] for name in fields}
+        return changes(saved_fields, fields)
 
-    def _compared_by(self):
+    def _shared_fields(self):
         """What the scores in dev.json share, as fields of `Scores`."""
         return {
             "files": self.plan.data.hashes([("dev", self.plan.data.source)]),
-            "settings": self._answered_with(),
+            "settings": self._answer_settings(),
         }
 
     def _tell_if_dev_has_changed(self):
-        if changed := self._changes_of_dev():
+        if dev_changes := self._changes_of_dev():
             console.say(
                 f"{self.folder}: its checkpoint was selected before: "
-                f"{in_words(changed)}; --mode=train_and_evaluate compares again"
+                f"{in_words(dev_changes)}; --mode=train_and_evaluate compares again"
             )
 
     def _score_anew_if_dev_has_changed(self):
         """Scores of different dev files or settings cannot be compared."""
-        if changed := self._changes_of_dev():
-            path, dropped = os.path.join(self.folder, SCORES), self.scores().by_step
+        if dev_changes := self._changes_of_dev():
+            path, old_scores = os.path.join(self.folder, SCORES), self.scores().by_step
             console.say(
-                f"{path}: {in_words(changed)}; the best and the newest checkpoint are "
-                f"evaluated again, without the other scores of {len(dropped)} "
+                f"{path}: {in_words(dev_changes)}; the best and the newest checkpoint "
+                f"are evaluated again, without the other scores of {len(old_scores)} "
                 "evaluations"
             )
-            write_scores(self.folder, Scores({}, {}, False, **self._compared_by()))
-        best = selected_folder(self.folder)
-        has_best = self.plan.selecting and best != self.folder
-        # Also after a kill between the two: a worse checkpoint would replace it.
+            write_scores(self.folder, Scores({}, {}, False, **self._shared_fields()))
+        best_folder = selected_folder(self.folder)
+        has_best = self.plan.selecting and best_folder != self.folder
+        # Otherwise a worse one would replace it, also after a kill between the two.
         if has_best and not self.scores().by_step:
-            self._evaluate_dev(best)
+            self._evaluate_dev(best_folder)
 
     @ends_with_a_line
     def _evaluate_dev(self, folder=None):
@@ -342,9 +344,9 @@ class FinetuningRun(NamedTuple):
         task = self.plan.task
         source = self.plan.data.source
         file_names = [("dev", source)]
-        scores = scores._replace(**self._compared_by())
-        [answered] = self._answers_to(file_names, prefix)
-        metrics = task.score(source, answered.examples, answered.answers)
+        scores = scores._replace(**self._shared_fields())
+        [file] = self._answers_to(file_names, prefix)
+        metrics = task.score(source, file.examples, file.answers)
         write_scalars(
             os.path.join(self.folder, EVENTS),
             step,
@@ -358,10 +360,10 @@ class FinetuningRun(NamedTuple):
         if scores.best_step == step and is_kept:
             keep_checkpoint(prefix, os.path.join(self.folder, BEST))
         write_scores(self.folder, scores)
-        best = "the best so far" if scores.best_step == step else "not the best"
-        shown = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
+        rank = "the best so far" if scores.best_step == step else "not the best"
+        values = ", ".join(f"{name} {value:.2f}" for name, value in metrics.items())
         dev = f"{self.plan.data.source_name} dev"
-        console.say(f"{dev} at step {step}: {shown} ({best})")
+        console.say(f"{dev} at step {step}: {values} ({rank})")
 
     def _say_what_is_evaluated(self):
         counts = Counter(split for split, _ in self.plan.data.files_to_answer())
@@ -370,11 +372,11 @@ class FinetuningRun(NamedTuple):
         hint = "; --splits=dev leaves the test files out" if len(counts) > 1 else ""
         console.say(f"{self.plan.task.name}: evaluates {kinds} {noun}{hint}")
 
-    def _answers(self, doing, selected):
+    def _answers(self, activity, checkpoint):
         file_names = self.plan.data.files_to_answer()
-        answers = self._answers_to(file_names, selected.prefix)
+        answers = self._answers_to(file_names, checkpoint.prefix)
         name = self.plan.task.name
-        return console.track(answers, f"{doing} {name}, files", len(file_names))
+        return console.track(answers, f"{activity} {name}, files", len(file_names))
 
     def _answers_to(self, file_names, prefix):
         """The answers of a checkpoint to each file."""
@@ -400,9 +402,9 @@ def _scalar_name(metric, split, language):
     return f"{metric}/{split}/{language}"
 
 
-def _scores(task: FinetuningTask, answered: Answers) -> dict[str, float]:
-    metrics = task.score(answered.language, answered.examples, answered.answers)
-    return _beside_trivial(task, answered.language, answered.examples, metrics)
+def _scores(task: FinetuningTask, file: AnsweredFile) -> dict[str, float]:
+    metrics = task.score(file.language, file.examples, file.answers)
+    return _beside_trivial(task, file.language, file.examples, metrics)
 
 
 def _beside_trivial(task, language, examples, metrics):
@@ -422,22 +424,22 @@ def _answers_path(task: FinetuningTask, folder: str, split: str, language: str) 
 def _source_of_answers(folder: str) -> dict[str, Any] | None:
     """Checkpoint and settings of the answers in a folder, and for the name of each file
     of answers the hashes of what it answers; None if nothing says it."""
-    path = os.path.join(folder, ANSWERED_BY)
+    path = os.path.join(folder, ANSWER_SOURCE)
     if files.exists(path):
         return files.read_json(path)
     # Earlier versions wrote answers with results.json alone.
     path = os.path.join(folder, RESULTS)
-    saved = files.read_json(path) if files.exists(path) else {}
-    made_from = saved.get(MADE_FROM) if isinstance(saved, dict) else None
+    results = files.read_json(path) if files.exists(path) else {}
+    made_from = results.get(MADE_FROM) if isinstance(results, dict) else None
     if not isinstance(made_from, dict):
         return None
     return {name: made_from.get(name) for name in ("checkpoint", "settings")}
 
 
-def _is_source(saved: dict[str, Any], source: dict[str, Any]) -> bool:
-    """Whether answers of `saved` have the checkpoint and the settings of `source`."""
-    changed = changed_settings(saved.get("settings"), source["settings"])
-    return saved.get("checkpoint") == source["checkpoint"] and not changed
+def _is_source(record: dict[str, Any], source: dict[str, Any]) -> bool:
+    """Whether answers of `record` have the checkpoint and the settings of `source`."""
+    has_settings = not changed_settings(record.get("settings"), source["settings"])
+    return record.get("checkpoint") == source["checkpoint"] and has_settings
 
 
 @hosts.by_first
@@ -447,49 +449,49 @@ def _begin_answers(
     """Removes the answers of another source, also of files that are not answered now,
     and those at `path` to another file; records what comes in their place."""
     place, name = os.path.split(path)
-    saved = _source_of_answers(folder) or {}
-    answered = saved.get("files", {})
-    if not _is_source(saved, source):
-        suffix, answered = os.path.splitext(name)[1], {}
+    old_source = _source_of_answers(folder) or {}
+    known_hashes = old_source.get("files", {})
+    if not _is_source(old_source, source):
+        suffix, known_hashes = os.path.splitext(name)[1], {}
         patterns = [f"{split}-*{suffix}" for split in run_folder.SPLITS]
-        stale = [old for each in patterns for old in gfile.glob(f"{place}/", each)]
-        if stale:
+        stale_paths = [p for each in patterns for p in gfile.glob(f"{place}/", each)]
+        if stale_paths:
             console.say(f"{place}: removed, of other weights or settings")
-    elif answered.get(name) == hashes:
+    elif known_hashes.get(name) == hashes:
         return
     else:
-        stale = [path] if files.exists(path) else []
-    for old in stale:
-        gfile.remove(old)
+        stale_paths = [path] if files.exists(path) else []
+    for stale_path in stale_paths:
+        gfile.remove(stale_path)
     # After a kill here, the answers are missing.
-    content = {**source, "files": {**answered, name: hashes}}
-    files.write_json(os.path.join(folder, ANSWERED_BY), content)
+    content = {**source, "files": {**known_hashes, name: hashes}}
+    files.write_json(os.path.join(folder, ANSWER_SOURCE), content)
 
 
 def _write(
     task: FinetuningTask,
     folder: str,
-    answered: Answers,
+    file: AnsweredFile,
     source: dict[str, Any],
     hashes: dict[tuple[str, str], dict[str, str]],
 ) -> None:
-    name = (answered.split, answered.language)
+    name = (file.split, file.language)
     path = _answers_path(task, folder, *name)
     _begin_answers(folder, path, source, hashes[name])
     files.make_folder(os.path.dirname(path))
-    task.write(path, answered.examples, answered.answers)
+    task.write(path, file.examples, file.answers)
 
 
 def _say_unlabelled(task: FinetuningTask, results: dict[str, dict]) -> None:
     for split, languages in results.items():
-        missing = [
+        unlabelled = [
             language
             for language, values in languages.items()
             if task.metrics[0] not in values
         ]
-        if missing:
-            lacking = "two different numbers" if task.kind == REGRESSION else "labels"
+        if unlabelled:
+            lack = "two different numbers" if task.kind == REGRESSION else "labels"
             console.say(
-                f"{task.name} {split}: no {lacking} in {', '.join(missing)}; "
+                f"{task.name} {split}: no {lack} in {', '.join(unlabelled)}; "
                 "predicted, not scored"
             )

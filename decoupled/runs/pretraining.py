@@ -40,18 +40,18 @@ EVALUATION, PREDICTIONS = "eval.json", "predictions.jsonl"
 SAMPLING = "sampling.json"
 # Beside the objective's metrics in eval.json: the loss of a model that knows only how
 # frequent pieces are, and what the average of the languages is weighted by.
-UNIGRAM_ENTROPY, PREDICTED = "unigram_entropy", "predictions"
+UNIGRAM_ENTROPY, PREDICTION_COUNT = "unigram_entropy", "predictions"
 
 
 def run_pretraining(plan: PretrainingPlan, record_start: Callable[[str], None]) -> None:
     """Trains, evaluates or predicts, and gives the claimed folder to `record_start`."""
-    mode, training = plan.mode, plan.mode in TRAINING_MODES
+    mode, trains = plan.mode, plan.mode in TRAINING_MODES
     run_folder.claim(
-        plan.folder, plan.description, plan.vocabulary, not training, plan.hashed
+        plan.folder, plan.description, plan.vocabulary, not trains, plan.contents
     )
     record_start(plan.folder)
     with named_errors(plan.manifest.folder):
-        if training:
+        if trains:
             train_phases(plan, evaluating=mode == "train_and_evaluate")
         if mode == "eval" or (mode == "train_and_evaluate" and not is_evaluated(plan)):
             evaluate(plan)
@@ -74,12 +74,12 @@ def train_phases(plan: PretrainingPlan, evaluating: bool) -> None:
     if checkpoint and step < end:
         check_optimizer(checkpoint)
     run_folder.note_settings(folder, settings, step, end)
-    every = config.training.eval_every_steps if evaluating else 0
+    interval = config.training.eval_every_steps if evaluating else 0
     if step < end:
         for line in without_effect(config.schedule, config.training, evaluating):
             console.say(line)
-        # A kill or a signal may have prevented it. A branch has that of its trunk.
-        if every and step and step % every == 0 and not plan.trunk:
+        # A kill or a signal may have prevented an evaluation. A branch has its trunk's.
+        if interval and step and step % interval == 0 and not plan.trunk:
             if _read_evaluation(plan) is None:
                 evaluate(plan)
     for phase, graph in plan.phases:
@@ -98,7 +98,7 @@ def train_phases(plan: PretrainingPlan, evaluating: bool) -> None:
             graph,
             plan.run,
             functools.partial(_input_fn_from, plan, phase, graph),
-            every_steps=every,
+            every_steps=interval,
             then=functools.partial(evaluate, plan),
             phase=phase,
         )
@@ -182,16 +182,16 @@ def evaluate(plan: PretrainingPlan) -> None:
         for name, value in values.items():
             if name in task.metrics:
                 scalars[f"{name}{PERCENT}/{language}"] = 100 * value
-            elif name != PREDICTED:
+            elif name != PREDICTION_COUNT:
                 scalars[f"{name}/{language}"] = value
     write_scalars(os.path.join(plan.folder, "eval"), step, scalars)
-    shown = "  ".join(
+    averages = "  ".join(
         f"{name} {100 * value:.2f}%" if name in task.metrics else f"{name} {value:.4f}"
         for name, value in average.items()
-        if name != PREDICTED
+        if name != PREDICTION_COUNT
     )
     count = len(results)
-    console.say(f"held-out text at step {step}, {count} languages: {shown}")
+    console.say(f"held-out text at step {step}, {count} languages: {averages}")
     if average[task.loss] > average[UNIGRAM_ENTROPY] - CROSSED_BELOW:
         console.say(
             f"the loss is not {CROSSED_BELOW:g} nat below the unigram entropy: the "
@@ -222,17 +222,17 @@ def _predictions(plan, checkpoint) -> Iterator[tuple[str, dict[str, np.ndarray]]
         config, plan.manifest, plan.vocabulary, list(counts)
     )
     # Each language has batches of its own; the last one is filled up.
-    batch, track = config.training.eval_batch_size, console.track
-    predictions = predict(network, plan.run, batch, input_fn, checkpoint)
-    with contextlib.closing(predictions) as predicted:
+    batch_size, track = config.training.eval_batch_size, console.track
+    predictions = predict(network, plan.run, batch_size, input_fn, checkpoint)
+    with contextlib.closing(predictions):
         # The first row waits for the graph, which no other language does.
-        rows = itertools.chain([next(predicted)], predicted)
+        all_rows = itertools.chain([next(predictions)], predictions)
         for language, count in track(counts.items(), "evaluating languages"):
-            padded = itertools.islice(rows, -(-count // batch) * batch)
-            kept = list(padded)[:count]
-            yield language, {k: np.stack([row[k] for row in kept]) for k in kept[0]}
+            padded_count = -(-count // batch_size) * batch_size
+            rows = list(itertools.islice(all_rows, padded_count))[:count]
+            yield language, {k: np.stack([row[k] for row in rows]) for k in rows[0]}
         # TPUEstimator adds a last batch; see `runs.evaluation`.
-        collections.deque(rows, maxlen=0)
+        collections.deque(all_rows, maxlen=0)
 
 
 def stream_seed(seed: int, number: int) -> int:
@@ -244,8 +244,8 @@ def stream_seed(seed: int, number: int) -> int:
 
 
 def _show_sampling(rows, phase, config, folder):
-    earlier = phase.number < len(config.earlier_phases)
-    name = f"sampling_phase_{phase.number + 1}.json" if earlier else SAMPLING
+    is_earlier = phase.number < len(config.earlier_phases)
+    name = f"sampling_phase_{phase.number + 1}.json" if is_earlier else SAMPLING
     path = os.path.join(folder, name)
     files.write_json(path, as_json(rows))
     title = f"phase {phase.number + 1}: " if config.earlier_phases else ""
@@ -255,9 +255,9 @@ def _show_sampling(rows, phase, config, folder):
 
 
 def _weighted_average(results: dict[str, dict[str, float]]) -> dict[str, float]:
-    total = sum(values[PREDICTED] for values in results.values())
-    names = next(iter(results.values())).keys() - {PREDICTED}
+    total = sum(values[PREDICTION_COUNT] for values in results.values())
+    names = next(iter(results.values())).keys() - {PREDICTION_COUNT}
     return {
-        name: sum(v[name] * v[PREDICTED] for v in results.values()) / total
+        name: sum(v[name] * v[PREDICTION_COUNT] for v in results.values()) / total
         for name in sorted(names)
-    } | {PREDICTED: total}
+    } | {PREDICTION_COUNT: total}

@@ -46,8 +46,7 @@ class PretrainingPlan:
 
     phases: each with its graph.
     sampling: of each phase, a row per language; empty where nothing is trained.
-    description: of the folder, and `hashed`, what its hashes are of; see
-      `run_folder.claim`.
+    description, contents: of the folder; see `run_folder.claim`.
     trunk: the checkpoint from which a new branch goes on, or None.
     """
 
@@ -59,7 +58,7 @@ class PretrainingPlan:
     sampling: list[list[LanguageRow]]
     run: Run
     description: run_folder.ModelDir
-    hashed: dict[str, str]
+    contents: dict[str, str]
     trunk: str | None
 
     @property
@@ -78,8 +77,8 @@ class PretrainingPlan:
 
     def phase(self, step: int) -> tuple[Phase, TrainingGraph]:
         """The phase of a step; the last if it is after all phases."""
-        last = self.phases[-1]
-        return next((pair for pair in self.phases if step <= pair[0].last), last)
+        last_phase = self.phases[-1]
+        return next((pair for pair in self.phases if step <= pair[0].last), last_phase)
 
 
 def plan_pretraining(
@@ -122,27 +121,27 @@ def plan_pretraining(
     phases = [(p, pretraining_graph(p.config, pieces.pad_id)) for p in config.phases]
     if prefix and branch_from is None and not _has_checkpoints(folder):
         variables = phases[0][1].network.variables
-        restored = plan_initialization(prefix, variables).restored
+        restored_names = plan_initialization(prefix, variables).restored
         patterns = config.model.initial_values
-        chosen = by_pattern("ModelConfig.initial_values", patterns, variables)
-        if without := sorted(chosen.keys() & set(restored)):
+        initial_values = by_pattern("ModelConfig.initial_values", patterns, variables)
+        if ineffective_names := sorted(initial_values.keys() & set(restored_names)):
             console.say(
                 "ModelConfig.initial_values has no effect on variables of "
-                f"--init_checkpoint, such as {without[0]}"
+                f"--init_checkpoint, such as {ineffective_names[0]}"
             )
-        if line := _other_meaning(source, config.model, restored):
+        if line := _other_meaning(source, config.model, restored_names):
             console.say(line)
     for phase, graph in phases:
         check_graph(graph.network, phase.config.training, graph.frozen)
     description = _describe(config, manifest, pieces, prefix)
     held_out = f"the held-out text in {records_dir}"
     hosts.agree("held-out text", {held_out: _shards_sha256(manifest, EVAL)})
-    hashed = {
+    contents = {
         "data.records": f"the corpus of {records_dir}",
         "data.shards": f"the training text in {records_dir}",
     }
     if prefix:
-        hashed["data.init_checkpoint_sha256"] = prefix
+        contents["data.init_checkpoint_sha256"] = prefix
     run = Run(
         model_dir=folder,
         init_checkpoint=prefix,
@@ -159,14 +158,14 @@ def plan_pretraining(
         sampling=sampling,
         run=run,
         description=description,
-        hashed=hashed,
-        trunk=_trunk(branch_from, folder, description, phases[-1][1], hashed),
+        contents=contents,
+        trunk=_trunk(branch_from, folder, description, phases[-1][1], contents),
     )
 
 
 def with_whole_evaluations(config: PretrainConfig) -> PretrainConfig:
-    """With as many sequences in a batch of evaluation as the mesh can split; those
-    beyond the text count nothing."""
+    """Makes batches of evaluation as large as the mesh can split; sequences beyond the
+    text count nothing."""
     rows = split_rows(config.mesh, config.training.eval_batch_size)
     training = dataclasses.replace(config.training, eval_batch_size=rows)
     return dataclasses.replace(config, training=training)
@@ -190,7 +189,7 @@ def held_out_counts(
 
 
 def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
-    *earlier, last = config.phases
+    *earlier_phases, _ = map(_describe_phase, config.phases)
     return run_folder.ModelDir(
         command="pretrain",
         model=config.model,
@@ -220,7 +219,7 @@ def _describe(config, manifest, pieces, prefix) -> run_folder.ModelDir:
             if prefix
             else {}
         )
-        | ({"earlier_phases": list(map(_describe_phase, earlier))} if earlier else {}),
+        | ({"earlier_phases": earlier_phases} if earlier_phases else {}),
     )
 
 
@@ -241,7 +240,7 @@ def _describe_phase(phase):
 
 
 # What a model computes with weights of the same shapes.
-_COMPUTED = ("num_heads", "head_size", "activation", "layer_norm_epsilon")
+_COMPUTATION_SETTINGS = ("num_heads", "head_size", "activation", "layer_norm_epsilon")
 
 
 def _initial_model(path, pieces, model) -> Model | None:
@@ -253,42 +252,44 @@ def _initial_model(path, pieces, model) -> Model | None:
             f"--init_checkpoint: {path} has another vocabulary than {pieces.path}; "
             "build the records with its vocabulary"
         )
-    rows, wanted = source.config.vocab_size, model.vocab_size
-    if rows != wanted:
+    rows, expected_rows = source.config.vocab_size, model.vocab_size
+    if rows != expected_rows:
         raise UserError(
             f"--init_checkpoint: {path} has {rows} rows of embeddings, and "
-            f"ModelConfig.vocab_size is {wanted}; decoupled convert vocabulary, with "
-            "its own vocabulary, gives it a row for each piece"
+            f"ModelConfig.vocab_size is {expected_rows}; decoupled convert vocabulary, "
+            "with its own vocabulary, gives it a row for each piece"
         )
-    equal = model.input_embedding_size == model.hidden_size
-    differing = [
-        f"{name} = {there!r}, not {here!r}"
-        for name in (*_COMPUTED, *(["project_equal_widths"] if equal else []))
-        if (there := getattr(source.config, name)) != (here := getattr(model, name))
+    names = list(_COMPUTATION_SETTINGS)
+    if model.input_embedding_size == model.hidden_size:
+        names.append("project_equal_widths")
+    differences = [
+        f"{name} = {old!r}, not {new!r}"
+        for name in names
+        if (old := getattr(source.config, name)) != (new := getattr(model, name))
     ]
-    if differing:
+    if differences:
         raise UserError(
-            f"--init_checkpoint: the model of {path} has {', '.join(differing)}; its "
+            f"--init_checkpoint: the model of {path} has {', '.join(differences)}; its "
             "weights would compute something else"
         )
     return source
 
 
-def _other_meaning(source: Model, model: ModelConfig, restored: list[str]) -> str:
-    """A line if the output embedding of the initial model is taken over without the
-    layers that it was trained with, or with others; else ""."""
+def _other_meaning(source: Model, model: ModelConfig, restored_names: list[str]) -> str:
+    """A line if the model has the output embedding of the initial model, but not the
+    layers that it was trained with; else ""."""
     transforms = [(c.mlm_transform, c.projects_output) for c in (source.config, model)]
-    is_restored = output_matrix(model).name in restored
+    is_restored = output_matrix(model).name in restored_names
     has_head = OUTPUT_BIAS in source.weights and is_restored
     if not has_head or transforms[0] == transforms[1]:
         return ""
-    before, now = (
+    source_transform, transform = (
         f"{kind!r} {'with' if projects else 'without'} a projection"
         for kind, projects in transforms
     )
     return (
-        f"ModelConfig.mlm_transform: {now}, and of --init_checkpoint {before}; its "
-        "output embedding begins with another meaning"
+        f"ModelConfig.mlm_transform: {transform}, and of --init_checkpoint "
+        f"{source_transform}; its output embedding begins with another meaning"
     )
 
 
@@ -309,29 +310,30 @@ def _trunk(path, folder, description, graph, contents) -> str | None:
     trunk = path if gfile.isdir(path) else os.path.dirname(path)
     # Rates of variables belong to the optimizer.
     data = description.data | {"rates": run_folder.read(trunk).data.get("rates")}
-    differing = run_folder.differences_in_words(
+    conflicts = run_folder.differences_in_words(
         trunk, description._replace(data=data), contents
     )
-    if differing:
+    if conflicts:
         raise UserError(
-            f"--branch_from: {path} is of another run: {'; '.join(differing)}; a "
+            f"--branch_from: {path} is of another run: {'; '.join(conflicts)}; a "
             "branch has its trunk's model and data, and may change schedule and the "
             "optimizer's settings alone"
         )
     check_optimizer(prefix)
-    saved = CheckpointFile(prefix).shapes
+    shapes = CheckpointFile(prefix).shapes
     for name in graph.network.variables:
-        if name not in graph.frozen and saved.keys().isdisjoint(slots(name)):
+        if name not in graph.frozen and shapes.keys().isdisjoint(slots(name)):
             raise UserError(
                 f"--branch_from: {prefix} has no slots of the optimizer for {name}; a "
                 "branch trains no variable that its trunk has frozen "
                 "(OptimizerConfig.rates)"
             )
-    step, begins = checkpoint_step(prefix), graph.schedule.decay_begins
-    if step > begins:
+    step, decay_start = checkpoint_step(prefix), graph.schedule.decay_begins
+    if step > decay_start:
         raise UserError(
             f"--branch_from: {prefix} is of step {step}, but the decay would begin at "
-            f"step {begins}; give more train_steps or fewer ScheduleConfig.decay_steps"
+            f"step {decay_start}; give more train_steps or fewer "
+            "ScheduleConfig.decay_steps"
         )
     return prefix
 

@@ -32,28 +32,28 @@ RUN = "learning_rate_{}/seed_{}"
 SETTINGS = "settings.json"
 # The folder of answers to the files of a task, with a folder for each task.
 PREDICTIONS = "predictions"
-# Of a fine-tuning task, the files that are evaluated.
+# The files of a fine-tuning task that are evaluated.
 SPLITS = ("dev", "test")
 # How answers were chosen in the last evaluation, or else in training, which does not
 # depend on it.
 ANSWERS = "answers.json"
-# Results of a run: checkpoints, and scores that could be taken for another run's.
-_SAVED = re.compile(
+# Results of a run: checkpoints, and scores that could be mistaken for another run's.
+_RESULT_FILES = re.compile(
     rf"{CHECKPOINT_LIST}|model\.ckpt-\d+\.index|(dev|eval|results)\.json"
 )
-# As `training.events` names them: second, host, and the step of the start or "results".
+# Event files: second, host, and the step of the start or "results" (`training.events`).
 _EVENTS = re.compile(r"events\.out\.tfevents\.\d+\..+\.(\d{12}|results)")
-_REPLACED = "replaced"
+_OLD_RUNS = "replaced"
 # A task's name becomes the name of a folder. In a converted model it may be any text.
 _NAME = re.compile(r"(?!\.)[^/\\\x00-\x1f]*")
 # Larger values in a damaged file would use up all memory before any other check.
-_LARGEST, _MOST_LAYERS = 2**31 - 1, 10_000
-# Settings of earlier versions in config.json, and the values with which their runs go
-# on. `batches.json` tells whether batches were packed.
-_GONE_DATA = {name: removed.without_effect for (_, name), removed in REMOVED.items()}
-_GONE_DATA["pack_sequences"] = (True, False)
+_LARGEST_SIZE, _MOST_LAYERS = 2**31 - 1, 10_000
+# Settings of earlier versions in config.json, and the values with which their runs can
+# go on. `batches.json` says whether batches were packed.
+_REMOVED_DATA = {name: removed.without_effect for (_, name), removed in REMOVED.items()}
+_REMOVED_DATA["pack_sequences"] = (True, False)
 _OPTIMIZER = "optimizer"
-_GONE_ENTRIES = {f"data.{name}" for name in _GONE_DATA} | {
+_REMOVED_ENTRIES = {f"data.{name}" for name in _REMOVED_DATA} | {
     f"data.{part}.{name}"
     for part, kind in ((_OPTIMIZER, "OptimizerConfig"), ("sampling", "SamplingConfig"))
     for owner, name in REMOVED
@@ -63,7 +63,7 @@ _GONE_ENTRIES = {f"data.{name}" for name in _GONE_DATA} | {
 RESUMABLE = ("optimizer", "schedule", "training", "mesh")
 # Settings of training that do not change the weights, and `rates`, which is in
 # config.json.
-_NOT_NOTED = (
+_UNRECORDED_SETTINGS = (
     "rates",
     "save_checkpoints_steps",
     "keep_checkpoint_max",
@@ -74,7 +74,7 @@ _NOT_NOTED = (
     "iterations_per_loop",
 )
 # What earlier versions computed with, and did not record.
-_BEFORE = {"matmul_precision": "highest"}
+_EARLIER_SETTINGS = {"matmul_precision": "highest"}
 # Settings that earlier versions did not record; such a folder agrees with any value.
 _UNRECORDED_DATA = (
     "init_checkpoint_sha256",
@@ -120,7 +120,7 @@ def read(model_dir: str) -> ModelDir:
         raise UserError(
             f"{model_dir}: no {CONFIG}; is it a folder that pretrain or finetune wrote?"
         )
-    return _described(path, files.read_json(path))
+    return _description_of(path, files.read_json(path))
 
 
 def classifier_dropout(model_dir: str) -> float | None:
@@ -181,22 +181,22 @@ def claim(
 
     Several processes must describe the same model and data.
     """
-    described, contents = _as_json(description), contents or {}
+    entries, contents = _as_json(description), contents or {}
     parts = {
         f"{part}.{name}": value
         for part in ("model", "vocabulary", "data")
-        for name, value in described[part].items()
+        for name, value in entries[part].items()
     }
-    parts |= {"command": described["command"], "task": described["task"]}
+    parts |= {"command": entries["command"], "task": entries["task"]}
     hosts.agree(
         "the description of the run",
         {contents.get(name, name): str(value) for name, value in parts.items()},
     )
-    _claim(model_dir, described, vocabulary, reading, contents)
+    _claim(model_dir, entries, vocabulary, reading, contents)
 
 
 @hosts.by_first
-def _claim(model_dir, described, vocabulary, reading, contents):
+def _claim(model_dir, entries, vocabulary, reading, contents):
     check_checkpoint_path(model_dir)
     path = os.path.join(model_dir, CONFIG)
     if reading and not files.exists(path):
@@ -205,63 +205,64 @@ def _claim(model_dir, described, vocabulary, reading, contents):
             raise UserError(f"{model_dir}: no complete checkpoint (model.ckpt-N.index)")
     files.make_folder(model_dir)
     if files.exists(path):
-        saved = files.read_json(path)
-        _described(path, saved)
+        saved_entries = files.read_json(path)
+        _description_of(path, saved_entries)
         contents = {"vocabulary.fingerprint": vocabulary.path} | dict(contents)
-        differing = _differences_in_words(saved, described, contents)
-        if not differing:
+        conflicts = _differences_in_words(saved_entries, entries, contents)
+        if not conflicts:
             return
         if reading or holds_results(model_dir):
-            if saved["command"] == "convert":
+            if saved_entries["command"] == "convert":
                 raise UserError(
                     f"{model_dir}: is a conversion, not a run that can go on; give it "
                     "as --init_checkpoint, and another --model_dir"
                 )
             raise UserError(
-                f"{model_dir}: holds another model: {'; '.join(differing)}; use its "
+                f"{model_dir}: holds another model: {'; '.join(conflicts)}; use its "
                 "settings and files to go on, or another --model_dir"
             )
-        aside = _set_events_aside(model_dir)
+        folder_aside = _set_events_aside(model_dir)
         console.say(
             f"{path}: describes another model, which has saved nothing; it is replaced"
-            + (f"; its event files are in {aside}" if aside else "")
+            + (f"; its event files are in {folder_aside}" if folder_aside else "")
         )
     elif files.exists(os.path.join(model_dir, CHECKPOINT_LIST)):
         raise UserError(
             f"{model_dir}: holds checkpoints but no {CONFIG}; use an empty folder"
         )
     # Removed first, so that a kill leaves no description with another vocabulary.
-    for stale in (path, vocabulary_path(model_dir)):
-        if files.exists(stale):
-            gfile.remove(stale)
+    for stale_path in (path, vocabulary_path(model_dir)):
+        if files.exists(stale_path):
+            gfile.remove(stale_path)
     name = os.path.join(model_dir, vocabulary.file_name)
     with files.atomic_write(name, "wb") as handle:
         handle.write(vocabulary.content)
-    files.write_json(path, described)
+    files.write_json(path, entries)
 
 
-def _differences_in_words(saved, described, contents) -> list[str]:
+def _differences_in_words(saved_entries, entries, contents) -> list[str]:
     """How a description differs: "model.num_layers is 2, not 4", or, for an entry of
     `contents`, "FILE has changed since the run began"."""
-    data = _without_gone_data(described["data"])
-    unrecorded = {name: data[name] for name in _UNRECORDED_DATA if name in data}
-    before = {name: value for name, value in _BEFORE.items() if name in data}
-    kept = _without_gone_data(saved["data"])
-    saved = saved | {"data": before | unrecorded | kept}
-    described = described | {"data": data}
-    differing = list(differences("", saved, described))
-    if commands := [each for each in differing if each[0] == "command"]:
-        # Of another command, everything differs.
-        differing = commands
-    return [_difference_in_words(*each, contents) for each in differing]
+    data = _without_removed_data(entries["data"])
+    unrecorded_data = {name: data[name] for name in _UNRECORDED_DATA if name in data}
+    earlier_settings = {n: v for n, v in _EARLIER_SETTINGS.items() if n in data}
+    saved_data = _without_removed_data(saved_entries["data"])
+    saved_data = earlier_settings | unrecorded_data | saved_data
+    saved_entries = saved_entries | {"data": saved_data}
+    entries = entries | {"data": data}
+    changes = list(differences("", saved_entries, entries))
+    if commands := [change for change in changes if change[0] == "command"]:
+        # The entries of another command all differ.
+        changes = commands
+    return [_difference_in_words(*change, contents) for change in changes]
 
 
-def _without_gone_data(data):
-    """Without settings that are gone and changed nothing."""
-    kept = {n: v for n, v in data.items() if v not in _GONE_DATA.get(n, ())}
-    if isinstance(kept.get(_OPTIMIZER), dict):
-        kept[_OPTIMIZER] = without_gone("OptimizerConfig", kept[_OPTIMIZER])
-    return kept
+def _without_removed_data(data):
+    """Drops settings that are gone and changed nothing."""
+    known_data = {n: v for n, v in data.items() if v not in _REMOVED_DATA.get(n, ())}
+    if isinstance(known_data.get(_OPTIMIZER), dict):
+        known_data[_OPTIMIZER] = without_gone("OptimizerConfig", known_data[_OPTIMIZER])
+    return known_data
 
 
 def _difference_in_words(name, old, new, contents):
@@ -269,7 +270,7 @@ def _difference_in_words(name, old, new, contents):
         if name == "data.init_checkpoint_sha256":
             return f"the run began from other weights than {contents[name]}"
         return f"{contents[name]} has changed since the run began"
-    if name in _GONE_ENTRIES and new == "None":
+    if name in _REMOVED_ENTRIES and new == "None":
         return f"{name} is {old}, which only the version that began the run has"
     return f"{name} is {old}, not {new}"
 
@@ -287,51 +288,56 @@ def differences_in_words(
 def note_settings(
     model_dir: str, settings: dict[str, Any], step: int, end: int
 ) -> None:
-    """Records the settings of training from `step` on; says which have changed there.
+    """Records the settings of training from `step` on; says which of them change there.
 
     They are those that may change when a run resumes; all others are in config.json. At
     `end`, the last step of training, nothing is recorded.
     """
-    kept = trained_settings(model_dir, step)
-    before = kept[-1]["settings"] if kept else settings
-    before = {n: v for n, v in before.items() if n in settings or _had_effect(n, v)}
-    now = settings | {
-        name: _gone(name).without_effect[0] for name in before.keys() - settings
+    entries = trained_settings(model_dir, step)
+    old_settings = entries[-1]["settings"] if entries else settings
+    old_settings = {
+        name: value
+        for name, value in old_settings.items()
+        if name in settings or _had_effect(name, value)
     }
-    changed = list(differences("", before, now))
-    for name, old, new in changed:
-        then = f"is {new} from here"
+    current_settings = settings | {
+        name: _removed_setting(name).without_effect[0]
+        for name in old_settings.keys() - settings
+    }
+    changes = list(differences("", old_settings, current_settings))
+    for name, old, new in changes:
+        effect = f"is {new} from here"
         if step >= end:
-            then = f"the last; {new} has no effect on training"
-        console.say(f"{name} was {old} until step {step}, {then}")
-    if step < end and (changed or not kept):
-        kept.append({"from_step": step, "settings": settings})
-    if kept != _noted(model_dir):
-        files.write_json(os.path.join(model_dir, SETTINGS), kept)
+            effect = f"the last; {new} has no effect on training"
+        console.say(f"{name} was {old} until step {step}, {effect}")
+    if step < end and (changes or not entries):
+        entries.append({"from_step": step, "settings": settings})
+    if entries != _read_settings(model_dir):
+        files.write_json(os.path.join(model_dir, SETTINGS), entries)
 
 
 def trained_settings(model_dir: str, step: int) -> list[dict[str, Any]]:
     """The entries of settings.json with which a run was trained, whose newest
     checkpoint is of `step`."""
     # What began at this step or later was never saved.
-    return [entry for entry in _noted(model_dir) if entry["from_step"] < step]
+    return [entry for entry in _read_settings(model_dir) if entry["from_step"] < step]
 
 
-def _noted(model_dir):
+def _read_settings(model_dir):
     path = os.path.join(model_dir, SETTINGS)
-    noted = files.read_json(path) if files.exists(path) else []
+    entries = files.read_json(path) if files.exists(path) else []
     try:
-        for entry in noted:
+        for entry in entries:
             typed(entry["from_step"], int)
             typed(entry["settings"], dict)
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{path}: not settings by step ({files.reason(error)}); remove it to go on"
         ) from error
-    return noted
+    return entries
 
 
-def _gone(name):
+def _removed_setting(name):
     """The entry of `REMOVED` of a setting like "TrainingConfig.seed", or None."""
     owner, _, parameter = name.partition(".")
     return REMOVED.get((owner, parameter))
@@ -350,23 +356,23 @@ def resumable_settings(config: Any, names: Iterable[str]) -> dict[str, Any]:
         f"{type(part).__name__}.{name}": value
         for part in parts
         for name, value in vars(part).items()
-        if name not in _NOT_NOTED
+        if name not in _UNRECORDED_SETTINGS
     }
 
 
 def holds_results(model_dir: str) -> bool:
     """Whether a run has saved results in this folder or in a folder below it."""
     return any(
-        _SAVED.fullmatch(name)
+        _RESULT_FILES.fullmatch(name)
         for _, _, names in gfile.walk(model_dir)
         for name in names
     )
 
 
 def _set_events_aside(model_dir):
-    """The folder to which the event files of all runs in a folder were moved, or ""."""
+    """Moves event files of all runs in a folder; gives their new folder, or ""."""
     number = 1
-    while files.exists(aside := os.path.join(model_dir, f"{_REPLACED}.{number}")):
+    while files.exists(target := os.path.join(model_dir, f"{_OLD_RUNS}.{number}")):
         number += 1
     event_files = [
         os.path.relpath(os.path.join(folder, name), model_dir)
@@ -374,43 +380,43 @@ def _set_events_aside(model_dir):
         for name in names
         if _EVENTS.fullmatch(name)
     ]
-    moved = [name for name in event_files if not name.startswith(f"{_REPLACED}.")]
-    for name in moved:
-        target = os.path.join(aside, name)
-        gfile.makedirs(os.path.dirname(target))
-        gfile.rename(os.path.join(model_dir, name), target)
-    return aside if moved else ""
+    moved_files = [f for f in event_files if not f.startswith(f"{_OLD_RUNS}.")]
+    for name in moved_files:
+        new_path = os.path.join(target, name)
+        gfile.makedirs(os.path.dirname(new_path))
+        gfile.rename(os.path.join(model_dir, name), new_path)
+    return target if moved_files else ""
 
 
-def _described(path, saved) -> ModelDir:
+def _description_of(path, entries) -> ModelDir:
     """The content of config.json, with names, types and sizes checked. Settings of the
-    model that `saved` lacks, as it comes from an earlier version, are added to it."""
-    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+    model that `entries` lacks, as it comes from an earlier version, are added to it."""
+    if not isinstance(entries, dict) or entries.get("format") != FORMAT:
         raise UserError(
             f'{path}: not the description of a model ("format": "{FORMAT}")'
         )
     try:
-        model = saved_model(typed(saved["model"], dict))
-        saved["model"] = vars(model)
+        model = saved_model(typed(entries["model"], dict))
+        entries["model"] = vars(model)
         description = ModelDir(
-            command=typed(saved["command"], str),
+            command=typed(entries["command"], str),
             model=model,
-            vocabulary_fingerprint=typed(saved["vocabulary"]["fingerprint"], str),
+            vocabulary_fingerprint=typed(entries["vocabulary"]["fingerprint"], str),
             vocabulary_kind=typed(
-                saved["vocabulary"].setdefault("kind", SENTENCEPIECE), str
+                entries["vocabulary"].setdefault("kind", SENTENCEPIECE), str
             ),
-            task=_task(saved["task"]),
-            data=_data(saved["data"]),
+            task=_task(entries["task"]),
+            data=_data(entries["data"]),
         )
         # NaN and infinity, which no conversion could write again.
-        json.dumps(saved, allow_nan=False)
+        json.dumps(entries, allow_nan=False)
     except UserError as error:
         raise UserError(f"{path}: {error}") from error
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise UserError(
             f"{path}: does not fit this version ({files.reason(error)})"
         ) from error
-    for name, value in saved["model"].items():
+    for name, value in entries["model"].items():
         check_size(path, name, value)
     return description
 
@@ -435,8 +441,8 @@ def _data(data):
 
 def check_size(path: str, name: str, value: Any) -> None:
     """Raises UserError for a size of a model that no model can have."""
-    largest = _MOST_LAYERS if name.endswith("_layers") else _LARGEST
-    if type(value) is int and value > largest:
+    limit = _MOST_LAYERS if name.endswith("_layers") else _LARGEST_SIZE
+    if type(value) is int and value > limit:
         raise UserError(f"{path}: {name} is {value}, which no model can have")
 
 

@@ -78,14 +78,14 @@ def read_scores(folder: str) -> Scores:
     path = os.path.join(folder, SCORES)
     if not files.exists(path):
         return Scores({}, {}, False)
-    saved = files.read_json(path)
+    record = files.read_json(path)
     try:
         return Scores(
-            {row["global_step"]: row["metrics"] for row in saved["evaluations"]},
-            {row["global_step"]: row["headline"] for row in saved["evaluations"]},
-            saved["complete"],
-            saved.get("files"),
-            saved.get("settings"),
+            {row["global_step"]: row["metrics"] for row in record["evaluations"]},
+            {row["global_step"]: row["headline"] for row in record["evaluations"]},
+            record["complete"],
+            record.get("files"),
+            record.get("settings"),
         )
     except (KeyError, TypeError) as error:
         raise UserError(
@@ -100,14 +100,14 @@ def write_scores(folder: str, scores: Scores) -> None:
         {"global_step": step, "headline": scores.headline[step], "metrics": metrics}
         for step, metrics in sorted(scores.by_step.items())
     ]
-    value: dict[str, Any] = {
+    record: dict[str, Any] = {
         "best_step": scores.best_step,
         "complete": scores.complete,
         "files": scores.files,
         "settings": scores.settings,
         "evaluations": rows,
     }
-    files.write_json(os.path.join(folder, SCORES), value)
+    files.write_json(os.path.join(folder, SCORES), record)
 
 
 @hosts.by_first
@@ -130,9 +130,9 @@ def keep_checkpoint(prefix: str, folder: str) -> None:
     copy = os.path.join(folder, name)
     copy_without_slots(prefix, copy)
     write_list(folder, [name])
-    kept = {os.path.basename(p) for p in gfile.glob(copy, ".*")} | {CHECKPOINT_LIST}
-    for other in {name.rstrip("/") for name in gfile.listdir(folder)} - kept:
-        path = os.path.join(folder, other)
+    copies = {os.path.basename(p) for p in gfile.glob(copy, ".*")} | {CHECKPOINT_LIST}
+    for stale_name in {name.rstrip("/") for name in gfile.listdir(folder)} - copies:
+        path = os.path.join(folder, stale_name)
         if not gfile.isdir(path):
             gfile.remove(path)
 
@@ -144,11 +144,11 @@ def selected_folder(folder: str) -> str:
     return best if has_checkpoint and _is_selected(best) else folder
 
 
-def _is_selected(place: str) -> bool:
+def _is_selected(folder: str) -> bool:
     """Whether a folder is for the selected checkpoint of the run around it. A run's own
     folder may have the name of BEST, too."""
-    has_config = files.exists(os.path.join(place, run_folder.CONFIG))
-    return os.path.basename(place) == BEST and not has_config
+    has_config = files.exists(os.path.join(folder, run_folder.CONFIG))
+    return os.path.basename(folder) == BEST and not has_config
 
 
 def selected_checkpoint(folder: str, *, verify: bool = True) -> SelectedCheckpoint:
@@ -159,7 +159,7 @@ def selected_checkpoint(folder: str, *, verify: bool = True) -> SelectedCheckpoi
     place = selected_folder(folder)
     if place == folder:
         _check_is_chosen(folder)
-    prefix = find_checkpoint(place) if verify else _last_listed(place)
+    prefix = find_checkpoint(place) if verify else _newest_listed(place)
     step, scores = checkpoint_step(prefix), read_scores(folder)
     if place == folder and scores.complete and scores.best_step not in (None, step):
         raise UserError(
@@ -176,10 +176,10 @@ def _check_is_chosen(folder: str) -> None:
         return
     list_of_run = os.path.join(run_folder.RUN.format("*", "*"), CHECKPOINT_LIST)
     if lists := gfile.glob(f"{folder.rstrip('/')}/", list_of_run):
-        first = os.path.dirname(lists[0])
+        run = os.path.dirname(lists[0])
         raise UserError(
             f"{folder}: its runs are not complete, so that no best one is chosen; run "
-            f"finetune again to go on, or give one of them, as {first}"
+            f"finetune again to go on, or give one of them, as {run}"
         )
 
 
@@ -268,9 +268,9 @@ def _check_same_run(prefix: str, folder: str, description: run_folder.ModelDir) 
         place = os.path.dirname(place)
     if place == folder or not files.exists(os.path.join(place, run_folder.CONFIG)):
         return
-    expected = _described_parts(description)
+    expected_parts = _described_parts(description)
     for part, value in _described_parts(run_folder.read(place)).items():
-        if None not in (value, expected[part]) and value != expected[part]:
+        if None not in (value, expected_parts[part]) and value != expected_parts[part]:
             raise UserError(
                 f"--checkpoint: {prefix} is of another run, whose {part} differs from "
                 f"that of {folder}; give its own folder"
@@ -289,7 +289,7 @@ def _described_parts(description: run_folder.ModelDir) -> dict[str, Any]:
     return parts
 
 
-def _last_listed(folder: str) -> str:
+def _newest_listed(folder: str) -> str:
     """The prefix of the newest checkpoint of a folder, which is not read."""
     if prefixes := listed_checkpoints(folder):
         return prefixes[-1]

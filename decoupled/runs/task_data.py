@@ -50,7 +50,7 @@ def cached_features(
         except UserError:
             problem = "damaged"
         say(f"{path}: {problem}; these features are built anew")
-    _make(folder)
+    _make_folder(folder)
     features = build()
     _store(path, {**features, _KEY: np.array(text)}, say)
     return features
@@ -58,7 +58,7 @@ def cached_features(
 
 # A process finds features that another has just stored, or builds them itself.
 @hosts.only_first
-def _make(folder):
+def _make_folder(folder):
     files.make_folder(folder)
 
 
@@ -104,8 +104,8 @@ class TaskData:
         self.task = task
         self.source = task.training_languages[0]
         self.source_name = "English" if self.source == ENGLISH else self.source
-        others = task.training_languages[1:]
-        self.trained_on = ", ".join([self.source_name, *others])
+        other_languages = task.training_languages[1:]
+        self.trained_on = ", ".join([self.source_name, *other_languages])
         self.vocabulary = vocabulary
         self._cache, self._splits = cache, splits
         self._has_pairs = vocabulary.pairs.second_type < type_vocab_size
@@ -137,15 +137,15 @@ class TaskData:
             )
         if name not in official.TASKS:
             return
-        there = self.task.languages("test")
-        outside = [x for x in there if not official.is_official(name, x)]
-        if outside:
+        languages = self.task.languages("test")
+        others = [x for x in languages if not official.is_official(name, x)]
+        if others:
             console.say(
-                f"{name}: {', '.join(outside)}: not among XTREME's languages of the "
+                f"{name}: {', '.join(others)}: not among XTREME's languages of the "
                 "task; evaluated, and in no mean"
             )
-        missing = [x for x in official.TASKS[name].languages if x not in there]
-        if there and missing and "test" in self._splits:
+        missing = [x for x in official.TASKS[name].languages if x not in languages]
+        if languages and missing and "test" in self._splits:
             console.say(
                 f"{name}: no test file of {', '.join(missing)}; XTREME's score of the "
                 "task needs all of them"
@@ -174,15 +174,15 @@ class TaskData:
         It also says how many right answers are longer than the task's answers can be.
         One file is in memory at a time, and no features are made.
         """
-        beyond = {f"train {self.source}": self._share_beyond_limit(training)}
+        shares = {f"train {self.source}": self._share_beyond_limit(training)}
         mistakes = Mistakes()
         for split, language in console.track(names, f"reading {self.task.name}"):
             with mistakes.noted():
                 share = self._share_beyond_limit(self.examples(split, language))
-                beyond[f"{split} {language}"] = share
+                shares[f"{split} {language}"] = share
         mistakes.raise_all()
         if limit := self.task.answer_limit:
-            console.say(f"{self.task.name}: {_limit_in_words(limit, beyond)}")
+            console.say(f"{self.task.name}: {_limit_in_words(limit, shares)}")
 
     def _share_beyond_limit(self, examples):
         return self.task.share_beyond_limit(self.vocabulary, examples)
@@ -237,12 +237,12 @@ def _has_two_texts(example: Any) -> bool:
     return len(texts) > 1 or isinstance(example, Question)
 
 
-def _limit_in_words(limit: str, beyond: dict[str, float | None]) -> str:
-    known = {name: share for name, share in beyond.items() if share is not None}
-    lost = [f"{name} {share:.2%}" for name, share in known.items() if share]
-    most = f"an answer has at most {limit}; "
-    if not lost:
-        return f"{most}no right answer is longer"
-    others = len(known) - len(lost)
-    rest = f"; none in the other files ({others})" if others else ""
-    return f"{most}longer right answers are lost: {', '.join(lost)}{rest}"
+def _limit_in_words(limit: str, shares: dict[str, float | None]) -> str:
+    known_shares = {name: share for name, share in shares.items() if share is not None}
+    long_answers = [f"{n} {share:.2%}" for n, share in known_shares.items() if share]
+    start = f"an answer has at most {limit}; "
+    if not long_answers:
+        return f"{start}no right answer is longer"
+    other_count = len(known_shares) - len(long_answers)
+    ending = f"; none in the other files ({other_count})" if other_count else ""
+    return f"{start}longer right answers are lost: {', '.join(long_answers)}{ending}"

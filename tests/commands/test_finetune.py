@@ -22,7 +22,7 @@ from decoupled.configs.finetuning import FinetuneConfig
 from decoupled.configs.hardware import HOST, Hardware, TpuAddress
 from decoupled.core.errors import UserError
 from decoupled.runs import finetuning, finetuning_plan, finetuning_run
-from decoupled.runs.evaluation import Answers
+from decoupled.runs.evaluation import AnsweredFile
 from decoupled.runs.finetuning_plan import plan_finetuning
 from decoupled.tasks import presets
 from decoupled.training import checkpoints
@@ -542,7 +542,7 @@ def test_exports_follow_the_last_evaluation_and_no_later_training(
     def answer(network, run, batch_size, data, names, checkpoint):
         for name in names:
             examples = data.examples(*name)
-            yield Answers(*name, examples, ["one"] * len(examples))
+            yield AnsweredFile(*name, examples, ["one"] * len(examples))
 
     monkeypatch.setattr(finetuning_run, "answer_languages", answer)
     answers = questions / "run/answers.json"

@@ -26,7 +26,7 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.exports.interop.huggingface import to_huggingface
 from decoupled.exports.served_task import check_exportable, read_task
-from decoupled.runs.evaluation import Answers
+from decoupled.runs.evaluation import AnsweredFile
 from decoupled.runs.saved_run import keep_checkpoint, selected_checkpoint
 from decoupled.tasks.classification import ClassificationTask, LabelAnswer
 from decoupled.xtreme.scoring import score
@@ -119,7 +119,7 @@ def assumed_answers():
             examples = data.examples(split, language)
             drawn = [zlib.crc32(f"{name} {e.texts}".encode()) for e in examples]
             answers = [LabelAnswer(labels[n % len(labels)], 0.5) for n in drawn]
-            yield Answers(split, language, examples, answers)
+            yield AnsweredFile(split, language, examples, answers)
 
     with mock.patch("decoupled.runs.finetuning_run.answer_languages", answer):
         yield
@@ -492,7 +492,7 @@ def answer_trivially(network, run, batch_size, data, names, checkpoint):
     for split, language in names:
         examples = data.examples(split, language)
         trivial = data.task.trivial_answers(examples)
-        yield Answers(split, language, examples, trivial)
+        yield AnsweredFile(split, language, examples, trivial)
 
 
 @pytest.fixture
