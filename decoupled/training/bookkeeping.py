@@ -53,29 +53,29 @@ class Checkpoints:
         self, model_dir: str, every_steps: int, keep: int, write: Callable[[str], None]
     ):
         self._folder, self._every_steps, self._keep = model_dir, every_steps, keep
-        self._write, self._saved = write, None
-        # Whether the next one, and which of the last ones, is saved by the clock alone.
-        self._by_clock, self._replaced = False, None
+        self._write, self._saved_step = write, None
+        # Whether the clock alone saves the next one, and the last one that it saved so.
+        self._by_clock, self._temporary_prefix = False, None
         is_new = not files.exists(os.path.join(model_dir, files.CHECKPOINT_LIST))
-        self._late = time.monotonic() + (FIRST_SECONDS if is_new else MOST_SECONDS)
+        self._deadline = time.monotonic() + (FIRST_SECONDS if is_new else MOST_SECONDS)
 
-    def is_due(self, before: int, step: int) -> bool:
-        """Whether it is time to save after the steps from `before` to `step`."""
-        if step // self._every_steps > before // self._every_steps:
+    def is_due(self, old_step: int, step: int) -> bool:
+        """Whether it is time to save after the steps from `old_step` to `step`."""
+        if step // self._every_steps > old_step // self._every_steps:
             return True
-        asks = step // _ASK_EVERY > before // _ASK_EVERY
+        asks = step // _ASK_EVERY > old_step // _ASK_EVERY
         self._by_clock = asks and self._is_late()
         return self._by_clock
 
     @hosts.by_first
     def _is_late(self):
-        return time.monotonic() > self._late
+        return time.monotonic() > self._deadline
 
     def save(self, step: int) -> None:
         """Saves a step, unless it was the last one that was saved."""
-        if step == self._saved:
+        if step == self._saved_step:
             return
-        prefix, began = f"{self._folder}/model.ckpt-{step}", time.monotonic()
+        prefix, start = f"{self._folder}/model.ckpt-{step}", time.monotonic()
         try:
             self._write(prefix)
             sync_checkpoint(prefix)
@@ -91,19 +91,19 @@ class Checkpoints:
             # The Saver's error for a folder that does not exist.
             self._check_folder(error)
             raise
-        self._replaced, self._by_clock = prefix if self._by_clock else None, False
-        self._saved, now = step, time.monotonic()
-        self._late = now + max(MOST_SECONDS, 20 * (now - began))
+        self._temporary_prefix = prefix if self._by_clock else None
+        self._by_clock, self._saved_step, now = False, step, time.monotonic()
+        self._deadline = now + max(MOST_SECONDS, 20 * (now - start))
 
     def _list(self, prefix):
         """Names the checkpoint in the folder's list, and removes the oldest ones."""
         prefixes = listed_checkpoints(self._folder)
         prefixes = [path for path in prefixes if path != prefix] + [prefix]
-        kept = [path for path in prefixes if path != self._replaced]
-        kept = kept[-self._keep :] if self._keep else kept
-        dropped = [path for path in prefixes if path not in kept]
-        write_list(self._folder, kept)
-        for path in dropped:
+        kept_paths = [path for path in prefixes if path != self._temporary_prefix]
+        kept_paths = kept_paths[-self._keep :] if self._keep else kept_paths
+        dropped_paths = [path for path in prefixes if path not in kept_paths]
+        write_list(self._folder, kept_paths)
+        for path in dropped_paths:
             remove_checkpoint(path)
 
     def _check_folder(self, error):
@@ -153,20 +153,20 @@ class StopOnSignal:
     """Ends the loop after the current step on SIGTERM, SIGHUP or Ctrl-C; the saver then
     saves.
 
-    A second Ctrl-C ends the process at once. `received` is the signal that came, or
-    None.
+    A second Ctrl-C ends the process at once. `signal_number` is the signal that
+    came, or None.
     """
 
     def __init__(self):
-        self.received: int | None = None
-        self._previous, self._handlers = {}, {}
+        self.signal_number: int | None = None
+        self._old_handlers, self._handlers = {}, {}
 
     def begin(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            self._previous[number] = signal.getsignal(number)
+            self._old_handlers[number] = signal.getsignal(number)
             # Ctrl-C may be ignored, as for a background job of a script, and SIGHUP, as
             # under nohup.
-            is_ignored = self._previous[number] == signal.SIG_IGN
+            is_ignored = self._old_handlers[number] == signal.SIG_IGN
             self._handlers[number] = signal.SIG_IGN if is_ignored else self._handle
         self.install()
 
@@ -177,7 +177,7 @@ class StopOnSignal:
             signal.signal(number, handler)
 
     def _handle(self, number, _):
-        self.received = number
+        self.signal_number = number
         if number == signal.SIGINT:
             # Python's own handlers would wait until TensorFlow returns.
             self._handlers[number] = signal.SIG_DFL
@@ -186,23 +186,23 @@ class StopOnSignal:
             endings.write_line(_CTRL_C)
 
     def after_steps(self) -> bool:
-        return self.received is not None
+        return self.signal_number is not None
 
     def restore(self):
         """Puts the former handlers back; also where the loop ended in an error."""
-        while self._previous:
-            signal.signal(*self._previous.popitem())
+        while self._old_handlers:
+            signal.signal(*self._old_handlers.popitem())
 
 
 class Progress:
     """Progress on the terminal for a TPU, whose host writes the scalars.
 
-    `waited`: seconds for which devices had nothing to do, because no batch was there.
+    `waited_seconds`: how long devices had nothing to do, because no batch was there.
     """
 
     def __init__(self, batch_size: int, total_steps: int, say: Callable[[str], None]):
-        self._batch_size, self._total, self._say = batch_size, total_steps, say
-        self.waited = 0.0
+        self._batch_size, self._total_steps, self._say = batch_size, total_steps, say
+        self.waited_seconds = 0.0
 
     def begin(self, step: int) -> None:
         """Starts the clock at the step that the run starts from."""
@@ -219,14 +219,15 @@ class Progress:
         """After the last step."""
 
     def _print(self, step, scalars):
-        done, passed = step - self._start[0], time.monotonic() - self._start[1]
-        rate = done / max(passed, 1e-9)
-        left = (self._total - step) / max(rate, 1e-9)
-        share = self.waited / max(passed, 1e-9)
-        waits = f"  waits for input {share:.0%}" if share >= 0.01 else ""
+        steps, seconds = step - self._start[0], time.monotonic() - self._start[1]
+        rate = steps / max(seconds, 1e-9)
+        seconds_left = (self._total_steps - step) / max(rate, 1e-9)
+        share = self.waited_seconds / max(seconds, 1e-9)
+        wait_note = f"  waits for input {share:.0%}" if share >= 0.01 else ""
         self._say(
-            f"step {step}/{self._total}  {scalars}"
-            f"{rate * self._batch_size:.0f} examples/s  {duration(left)} left{waits}"
+            f"step {step}/{self._total_steps}  {scalars}"
+            f"{rate * self._batch_size:.0f} examples/s  "
+            f"{duration(seconds_left)} left{wait_note}"
         )
 
 
@@ -254,7 +255,7 @@ class Monitor(Progress):
         super().begin(step)
         self._writer = event_writer(self._model_dir, step)
         self._mark = self._start
-        self._said = time.monotonic()
+        self._print_time = time.monotonic()
 
     def tensors(self, step):
         """What is checked every step, and the rest when it is logged."""
@@ -268,9 +269,10 @@ class Monitor(Progress):
         if not self._is_logged(step):
             return
         self._write(step, values)
-        if time.monotonic() - self._said >= self.INTERVAL or step == self._total:
-            self._said = time.monotonic()
-            self._print(step, f"{_shown(values)}  ")
+        now = time.monotonic()
+        if now - self._print_time >= self.INTERVAL or step == self._total_steps:
+            self._print_time = time.monotonic()
+            self._print(step, f"{_in_words(values)}  ")
 
     def end(self):
         if self._writer is not None:
@@ -278,7 +280,7 @@ class Monitor(Progress):
                 self._writer.close()
 
     def _is_logged(self, step):
-        return step % self._log_steps == 0 or step == self._total
+        return step % self._log_steps == 0 or step == self._total_steps
 
     def _write(self, step, values):
         now = time.monotonic()
@@ -297,7 +299,7 @@ class Monitor(Progress):
                 self._writer.flush()
 
 
-def _shown(values):
+def _in_words(values):
     return "  ".join(
         f"{name.removesuffix(PERCENT)} {values[name]:.2f}%"
         if name.endswith(PERCENT)
@@ -314,8 +316,8 @@ class Diverged(UserError):
 class Run(NamedTuple):
     """Where a network is trained and predicts, and its bookkeeping.
 
-    init_checkpoint: prefix that a new run starts from, or None; and `drawn`, the names
-      of variables of heads that it does not take over.
+    init_checkpoint: prefix that a new run starts from, or None; and `drawn_names`, the
+      variables of heads that it does not take over.
     stop: ends training on a signal.
     """
 
@@ -324,7 +326,7 @@ class Run(NamedTuple):
     say: Callable[[str], None]
     stop: StopOnSignal
     hardware: Hardware = HOST
-    drawn: tuple[str, ...] = ()
+    drawn_names: tuple[str, ...] = ()
 
     @property
     def accelerator(self) -> str | None:

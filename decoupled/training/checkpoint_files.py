@@ -91,12 +91,12 @@ class CheckpointFile(Mapping):
         variable that was saved in slices, no other slices are read.
         """
         if self.dtypes[name] != tf.float32:
-            kind = self.dtypes[name].name
-            raise UserError(f"{self.path}: {name} is {kind}, weights are float32")
+            dtype = self.dtypes[name].name
+            raise UserError(f"{self.path}: {name} is {dtype}, weights are float32")
         tensor = self._restore(name, spec)
-        flat = np.asarray(memoryview(tensor)).reshape(-1)
-        for start in range(0, flat.size, _SHARD_BYTES // 16):
-            if not np.all(np.isfinite(flat[start : start + _SHARD_BYTES // 16])):
+        values = np.asarray(memoryview(tensor)).reshape(-1)
+        for start in range(0, values.size, _SHARD_BYTES // 16):
+            if not np.all(np.isfinite(values[start : start + _SHARD_BYTES // 16])):
                 raise UserError(
                     f"{self.path}: {name} holds values that are not finite; the "
                     "training diverged, choose an earlier checkpoint"
@@ -105,17 +105,17 @@ class CheckpointFile(Mapping):
 
     def check(self, config: ModelConfig, head: Head) -> None:
         """Compares the variables of encoder and head with a model's sizes."""
-        for name, expected in shapes(config, head).items():
-            stored = self._weights.get(name)
-            if stored is None:
+        for name, expected_shape in shapes(config, head).items():
+            shape = self._weights.get(name)
+            if shape is None:
                 raise UserError(
-                    f"{self.path}: no variable {name} {list(expected)}; this is not a "
-                    "checkpoint of the model that config.json describes"
+                    f"{self.path}: no variable {name} {list(expected_shape)}; this is "
+                    "not a checkpoint of the model that config.json describes"
                 )
-            if stored != expected:
+            if shape != expected_shape:
                 raise UserError(
-                    f"{self.path}: {name} has shape {list(stored)}, the model of "
-                    f"config.json has {list(expected)}"
+                    f"{self.path}: {name} has shape {list(shape)}, the model of "
+                    f"config.json has {list(expected_shape)}"
                 )
         for name in foreign(config, self):
             raise UserError(
@@ -152,7 +152,7 @@ class CheckpointWriter:
     def __init__(self, prefix: str):
         self._prefix = prefix
         self._parts: list[str] = []
-        self._waiting: list[tuple[str, str, tf.Tensor]] = []
+        self._pending_tensors: list[tuple[str, str, tf.Tensor]] = []
         self._bytes = 0
 
     def add(self, name: str, value: np.ndarray | tf.Tensor, spec: str = "") -> None:
@@ -164,7 +164,7 @@ class CheckpointWriter:
         size = tensor.shape.num_elements() * tensor.dtype.size
         if self._bytes + size > _SHARD_BYTES:
             self._flush()
-        self._waiting.append((name, spec, tensor))
+        self._pending_tensors.append((name, spec, tensor))
         self._bytes += size
 
     def __enter__(self) -> "CheckpointWriter":
@@ -179,9 +179,9 @@ class CheckpointWriter:
         if error is None:
             try:
                 self._flush()
-            except gfile.OpError as failed:
-                error = failed
-        # All hear of it where one could not write.
+            except gfile.OpError as write_error:
+                error = write_error
+        # If one process could not write, all processes hear of it.
         if error is None or isinstance(error, gfile.OpError):
             problem = error and f"{hosts.name()}: {files.reason(error)}"
             outcomes = hosts.gather("save", [problem, self._parts])
@@ -202,12 +202,12 @@ class CheckpointWriter:
         )
 
     def _flush(self):
-        if not self._waiting:
+        if not self._pending_tensors:
             return
         # `checkpoints.remove_unfinished` removes what a killed process leaves.
         part = f"part-{hosts.index()}-{len(self._parts)}"
         part = os.path.join(f"{self._prefix}_temp", part)
-        names, specs, tensors = zip(*self._waiting, strict=True)
+        names, specs, tensors = zip(*self._pending_tensors, strict=True)
         tf.raw_ops.SaveV2(
             prefix=part,
             tensor_names=list(names),
@@ -215,7 +215,7 @@ class CheckpointWriter:
             tensors=list(tensors),
         )
         self._parts.append(part)
-        self._waiting, self._bytes = [], 0
+        self._pending_tensors, self._bytes = [], 0
 
 
 def aligned_empty(shape: Shape) -> np.ndarray:
@@ -230,8 +230,8 @@ def _as_tensor(value: np.ndarray) -> tf.Tensor:
     """A tensor over the array's own memory if that is possible."""
     if value.dtype != np.float32 or not value.ndim or not value.size:
         return tf.convert_to_tensor(value)
-    aligned = value.flags.c_contiguous and not value.ctypes.data % ALIGNMENT
-    if not (aligned and value.flags.writeable):
+    is_aligned = value.flags.c_contiguous and not value.ctypes.data % ALIGNMENT
+    if not (is_aligned and value.flags.writeable):
         copy = aligned_empty(value.shape)
         copy[...] = value
         value = copy

@@ -19,20 +19,20 @@ from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path
 from decoupled.model.variables import Role, Variable, is_moment, is_slot
 from decoupled.training.checkpoint_files import CheckpointFile
 
-# Drawn from the seed where a checkpoint lacks them: heads.
+# Heads, which are drawn from the seed if a checkpoint lacks them.
 _HEADS = (Role.POOLER, Role.TASK_HEAD, Role.MLM_HEAD, Role.OUTPUT_EMBEDDING)
-# Drawn from the seed also where a checkpoint has another shape. A new run may have an
-# output embedding of another size than its initial checkpoint, or other labels.
+# These are also drawn from the seed if a checkpoint has another shape. A new run may
+# have an output embedding of another size than its initial checkpoint, or other labels.
 _RESIZABLE = (Role.MLM_HEAD, Role.OUTPUT_EMBEDDING, Role.TASK_HEAD)
 
 _PATTERN = re.compile(r"[*?\[\]]")
 # The data of a checkpoint that a run saved.
 _DATA = re.compile(r"(model\.ckpt-\d+)\.data-\d{5}-of-\d{5}")
 # Damaged checkpoints that this process has reported.
-_passed_over: set[str] = set()
+_reported_prefixes: set[str] = set()
 # Prefix of a checkpoint that this process has read as a whole -> the state of its files
 # at that time.
-_verified: dict[str, list[tuple[str, int, int]]] = {}
+_states_when_read: dict[str, list[tuple[str, int, int]]] = {}
 
 
 class Report(NamedTuple):
@@ -96,21 +96,21 @@ def latest_complete(model_dir: str) -> str | None:
         return None
     problems: dict[str, str] = {}
     for count in range(len(prefixes), 0, -1):
-        newest = prefixes[count - 1]
-        problem = _problem(newest)
+        prefix = prefixes[count - 1]
+        problem = _problem(prefix)
         if problem is None:
-            _pass_over(problems, newest)
+            _pass_over(problems, prefix)
             if not is_listed:
                 console.say(
                     f"{model_dir}: has no list of checkpoints ({CHECKPOINT_LIST}); "
-                    f"{newest} is the newest one there"
+                    f"{prefix} is the newest one there"
                 )
             if problems or names != prefixes or not is_listed:
                 # A command that only reads a run may lack permission to write there.
                 with contextlib.suppress(gfile.OpError):
                     write_list(model_dir, prefixes[:count])
-            return newest
-        problems[newest] = problem
+            return prefix
+        problems[prefix] = problem
     if not is_listed:
         # The first one of a run may have been cut off before it was listed.
         _pass_over(problems, "nothing")
@@ -130,20 +130,20 @@ def remove_unfinished(model_dir: str) -> None:
             gfile.rmtree(path)
     if not gfile.isdir(model_dir):
         return
-    listed = {os.path.basename(path) for path in listed_checkpoints(model_dir)}
+    listed_names = {os.path.basename(path) for path in listed_checkpoints(model_dir)}
     names = set(gfile.listdir(model_dir))
     for name in names:
         match = _DATA.fullmatch(name)
-        if match and match[1] not in listed and f"{match[1]}.index" not in names:
+        if match and match[1] not in listed_names and f"{match[1]}.index" not in names:
             gfile.remove(os.path.join(model_dir, name))
 
 
-def _pass_over(problems, used):
+def _pass_over(problems, substitute):
     """Says once in a process which checkpoints are not used, and why."""
     for prefix, problem in problems.items():
-        if prefix not in _passed_over:
-            console.say(f"{prefix}: {problem}; {used} is used instead")
-        _passed_over.add(prefix)
+        if prefix not in _reported_prefixes:
+            console.say(f"{prefix}: {problem}; {substitute} is used instead")
+        _reported_prefixes.add(prefix)
 
 
 @hosts.by_first
@@ -172,17 +172,17 @@ def listed_checkpoints(folder: str) -> list[str]:
     All of them are in the folder, so that nothing outside it is read or deleted. A list
     with absolute names may be that of a folder that was moved.
     """
-    return [_inside(folder, name) for name in _listed_names(folder)]
+    return [_prefix_in(folder, name) for name in _listed_names(folder)]
 
 
-def _inside(folder, name):
+def _prefix_in(folder, name):
     start, base = f"{folder.rstrip('/')}/", os.path.basename(name)
-    inside = start + base
+    prefix = start + base
     # TensorFlow takes a name for a pattern when it deletes files.
     is_name = files.is_below(base) and not _PATTERN.search(base)
-    if is_name and (name == inside or not name.startswith(start)):
-        if name == inside or files.exists(f"{inside}.index"):
-            return inside
+    if is_name and (name == prefix or not name.startswith(start)):
+        if name == prefix or files.exists(f"{prefix}.index"):
+            return prefix
     path = os.path.join(folder, CHECKPOINT_LIST)
     raise UserError(
         f"{path}: names {name!r}, which is no checkpoint in this folder; write "
@@ -194,7 +194,7 @@ def _inside(folder, name):
 def _listed_names(model_dir):
     path = os.path.join(model_dir, CHECKPOINT_LIST)
     if not files.exists(path):
-        return _unlisted(model_dir)
+        return _unlisted_prefixes(model_dir)
     try:
         state = tf.train.get_checkpoint_state(model_dir)
     except ValueError:
@@ -210,7 +210,7 @@ def _listed_names(model_dir):
     return [*names[: names.index(newest) if newest in names else None], newest]
 
 
-def _unlisted(model_dir):
+def _unlisted_prefixes(model_dir):
     """The checkpoints in a folder whose list was removed, the oldest first."""
     start = os.path.join(model_dir, "model.ckpt-")
     by_step = {}
@@ -233,9 +233,9 @@ def _problem(prefix: str) -> str | None:
     try:
         # Taken before reading, so that files that change meanwhile are read again.
         state = _state_of_files(prefix)
-        if _verified.get(prefix) != state:
+        if _states_when_read.get(prefix) != state:
             _read_all(prefix)
-            _verified[prefix] = state
+            _states_when_read[prefix] = state
     except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
         return f"cannot be read: {files.reason(error)}"
     return None
@@ -286,18 +286,18 @@ def branch_off(trunk: str, model_dir: str) -> None:
 @hosts.by_first
 def copy_without_slots(prefix: str, copy: str) -> None:
     """Copies what evaluation reads from a checkpoint: its weights and its step."""
-    stored = CheckpointFile(prefix)
-    names = [name for name in stored.shapes if not is_slot(name)]
-    whole = [""] * len(names)
+    source = CheckpointFile(prefix)
+    names = [name for name in source.shapes if not is_slot(name)]
+    specs = [""] * len(names)
     with tf.Graph().as_default(), tf.device("cpu:0"):
         tensors = tf.raw_ops.RestoreV2(
             prefix=prefix,
             tensor_names=names,
-            shape_and_slices=whole,
-            dtypes=[stored.dtypes[name] for name in names],
+            shape_and_slices=specs,
+            dtypes=[source.dtypes[name] for name in names],
         )
         save = tf.raw_ops.SaveV2(
-            prefix=copy, tensor_names=names, shape_and_slices=whole, tensors=tensors
+            prefix=copy, tensor_names=names, shape_and_slices=specs, tensors=tensors
         )
         try:
             with tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as session:
@@ -310,40 +310,43 @@ def copy_without_slots(prefix: str, copy: str) -> None:
 
 
 def plan_initialization(
-    checkpoint: str, variables: Mapping[str, Variable], drawn: Collection[str] = ()
+    checkpoint: str,
+    variables: Mapping[str, Variable],
+    drawn_names: Collection[str] = (),
 ) -> Report:
     """Matches a checkpoint's variables with those of a model and its head, by name.
 
     Optimizer slots and the step are never taken over from another run. A variable of
     the encoder that is missing or has another shape is refused. Heads that are missing,
-    have another shape, or are among `drawn`, are drawn from the seed.
+    have another shape, or are among `drawn_names`, are drawn from the seed.
     """
-    stored = CheckpointFile(checkpoint)
-    available, restored, fresh = stored.shapes, [], []
+    source = CheckpointFile(checkpoint)
+    shapes, restored_names, fresh_names = source.shapes, [], []
     for name, variable in sorted(variables.items()):
-        if name not in available:
+        if name not in shapes:
             if variable.role not in _HEADS:
                 raise UserError(
                     f"{checkpoint}: has no variable {name}; is it of this model?"
                 )
-            fresh.append(name)
-        elif available[name] == variable.shape and name not in drawn:
-            restored.append(name)
+            fresh_names.append(name)
+        elif shapes[name] == variable.shape and name not in drawn_names:
+            restored_names.append(name)
         elif variable.role in _RESIZABLE:
-            fresh.append(name)
+            fresh_names.append(name)
         else:
             raise UserError(
-                f"{checkpoint}: variable {name} has shape {list(available[name])}, "
+                f"{checkpoint}: variable {name} has shape {list(shapes[name])}, "
                 f"the model needs {list(variable.shape)}; use the gin file that the "
                 "checkpoint was trained with"
             )
-    return Report(restored, fresh, sorted(set(stored) - set(restored)))
+    dropped_names = sorted(set(source) - set(restored_names))
+    return Report(restored_names, fresh_names, dropped_names)
 
 
 def check_optimizer(checkpoint: str) -> None:
     """Refuses the checkpoint of a run of an earlier version with another optimizer."""
-    available = CheckpointFile(checkpoint).shapes
-    if any(is_slot(name) and not is_moment(name) for name in available):
+    names = CheckpointFile(checkpoint).shapes
+    if any(is_slot(name) and not is_moment(name) for name in names):
         raise UserError(
             f"{checkpoint}: was trained with Adafactor, which this version does not "
             "have; go on with the version that began the run, or give it as "
@@ -354,12 +357,12 @@ def check_optimizer(checkpoint: str) -> None:
 def check_resumable(checkpoint: str, names: Iterable[str]) -> None:
     """Checks that a run's checkpoint has every variable of a graph. One of other frozen
     variables, or of another optimizer, lacks some."""
-    available = CheckpointFile(checkpoint).shapes
+    saved_names = CheckpointFile(checkpoint).shapes
     for name in names:
-        if name in available:
+        if name in saved_names:
             continue
         check_optimizer(checkpoint)
-        if not any(map(is_slot, available)):
+        if not any(map(is_slot, saved_names)):
             raise UserError(
                 f"{checkpoint}: has no slots of an optimizer, so that no run goes on "
                 "from it; give it as --init_checkpoint, with another --model_dir"
@@ -374,23 +377,23 @@ def plan_start(
     model_dir: str,
     init_checkpoint: str | None,
     variables: Mapping[str, Variable],
-    saved: Iterable[str],
+    saved_names: Iterable[str],
     say: Callable[[str], None],
-    drawn: Collection[str] = (),
+    drawn_names: Collection[str] = (),
 ) -> tuple[str | None, list[str]]:
     """The checkpoint from which the run of a folder goes on; or None, and the names of
     the variables that it takes over from its initial checkpoint.
 
-    `variables` are those of the model, `saved` the names in its checkpoints, and
-    `drawn` those of heads that are not taken over.
+    `variables` are those of the model, `saved_names` are those in its
+    checkpoints, and `drawn_names` those of heads that are not taken over.
     """
     checkpoint = latest_complete(model_dir)
     if checkpoint is not None:
-        check_resumable(checkpoint, saved)
+        check_resumable(checkpoint, saved_names)
         return checkpoint, []
     if init_checkpoint is None:
         return None, []
-    report = plan_initialization(init_checkpoint, variables, drawn)
+    report = plan_initialization(init_checkpoint, variables, drawn_names)
     for line in report.lines(init_checkpoint):
         say(line)
     return None, report.restored

@@ -13,7 +13,7 @@ from decoupled.core.errors import UserError
 
 # What TensorFlow says of a record that was changed; one whose end is missing is
 # "truncated".
-_CHANGED = re.compile(r"corrupted record at \d+")
+_CORRUPTION = re.compile(r"corrupted record at \d+")
 # The step that a file starts from, see `event_writer`.
 _START = re.compile(r"\.(\d{12})$")
 _FILES = "events.out.tfevents.*"
@@ -37,7 +37,7 @@ def event_writer(folder: str, step: int) -> tf.summary.FileWriter | None:
     if not hosts.is_first():
         return None
     with events_written(folder):
-        return _begin(folder, step, step + 1)
+        return _begin_file(folder, step, step + 1)
 
 
 @contextlib.contextmanager
@@ -52,17 +52,17 @@ def events_written(folder: str) -> Iterator[None]:
         ) from error
 
 
-def _begin(folder, named, start):
+def _begin_file(folder, file_step, start):
     times = [int(match[1]) for match in map(_TIME.search, event_files(folder)) if match]
-    if (ahead := max(times, default=0) - time.time()) > 1:
+    if (lead := max(times, default=0) - time.time()) > 1:
         console.say(
-            f"{folder}: has event files that are {duration(ahead)} ahead of this "
+            f"{folder}: has event files that are {duration(lead)} ahead of this "
             "clock. Files are read in the order of their times, so curves may lack "
             "the steps from now on"
         )
     # FileWriter cannot be created in eager mode.
     with tf.Graph().as_default():
-        writer = tf.summary.FileWriter(folder, filename_suffix=f".{named:012d}")
+        writer = tf.summary.FileWriter(folder, filename_suffix=f".{file_step:012d}")
     # TensorBoard takes the first one in a folder for the start of the first file, but
     # the files of earlier versions have none.
     for _ in range(2):
@@ -93,7 +93,7 @@ def write_scalars(folder: str, step: int, scalars: dict[str, Any]) -> None:
     What the folder has of this step and of later ones was lost, and is dropped.
     """
     with events_written(folder):
-        writer = _begin(folder, step, step)
+        writer = _begin_file(folder, step, step)
         writer.add_summary(scalar_summary(scalars), step)
         writer.close()
 
@@ -124,19 +124,19 @@ class Scalars(NamedTuple):
     damage: str
     start: int | None
 
-    def after(self, earlier: dict[int, float]) -> dict[int, float]:
+    def after(self, earlier_values: dict[int, float]) -> dict[int, float]:
         """step -> value of earlier files and this one, without lost steps."""
         if self.start is None:
-            return earlier | self.values
-        kept = {step: x for step, x in earlier.items() if step < self.start}
-        return kept | self.values
+            return earlier_values | self.values
+        values = {step: x for step, x in earlier_values.items() if step < self.start}
+        return values | self.values
 
 
 def read_file(path: str, tag: str) -> Scalars:
     """One scalar of an event file, up to its last whole record."""
     values, damage = {}, ""
-    named = _START.search(path)
-    start = int(named[1]) + 1 if named else None
+    match = _START.search(path)
+    start = int(match[1]) + 1 if match else None
     try:
         for record in tf.data.TFRecordDataset(path):
             event = _event(record.numpy(), path)
@@ -146,8 +146,8 @@ def read_file(path: str, tag: str) -> Scalars:
                 if value.tag == tag:
                     values[event.step] = _number(value, path)
     except tf.errors.DataLossError as error:
-        changed = _CHANGED.search(error.message)
-        damage = changed[0] if changed else ""
+        corruption = _CORRUPTION.search(error.message)
+        damage = corruption[0] if corruption else ""
     except tf.errors.OpError as error:
         raise UserError(f"{path}: cannot read ({type(error).__name__})") from error
     return Scalars(values, damage, start)

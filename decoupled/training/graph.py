@@ -84,7 +84,7 @@ def pretraining_graph(config: PretrainConfig, pad_id: int = 0) -> TrainingGraph:
     )
 
 
-class Lowered(NamedTuple):
+class LoweredStep(NamedTuple):
     """A training step in TensorFlow's terms; for loss and sums see `Forward`.
 
     scalars: name -> float32 scalar to log.
@@ -101,17 +101,17 @@ class Lowered(NamedTuple):
 
 
 # The settings of a batch's size, if it is not the batch of a training step.
-_OF_A_MICROBATCH = {
+_MICROBATCH_SETTINGS = {
     "batch": "TrainingConfig.batch_size or TrainingConfig.gradient_accumulation"
 }
-_OF_AN_EVALUATION = {"batch": "TrainingConfig.eval_batch_size"}
+_EVALUATION_SETTINGS = {"batch": "TrainingConfig.eval_batch_size"}
 
 
 class _MeshGraph(NamedTuple):
-    """A mesh graph while it is built; `trained` is None where nothing is trained."""
+    """A mesh graph while it is built; `training_graph` is None if it only predicts."""
 
     network: Network
-    trained: TrainingGraph | None
+    training_graph: TrainingGraph | None
     mesh: mtf.Mesh
     implementation: mtf.MeshImpl | None
 
@@ -132,17 +132,17 @@ class _MeshGraph(NamedTuple):
         return mtf.import_tf_tensor(self.mesh, value, mtf.Shape([]))
 
     def builder(self, dims: Dims, dropout_seed: mtf.Tensor | None = None) -> Builder:
-        trained, mesh = self.trained, self.network.mesh
+        graph, mesh = self.training_graph, self.network.mesh
         return Builder(
             config=self.network.model,
             dims=dims,
             mesh=self.mesh,
             activation_dtype=tf.as_dtype(mesh.activation_dtype),
             # A graph that only predicts gets its weights from a checkpoint.
-            initializer_seed=trained.training.seed if trained else 0,
+            initializer_seed=graph.training.seed if graph else 0,
             dropout_seed=dropout_seed,
-            frozen=trained.frozen if trained else (),
-            recompute_layers=bool(trained and trained.training.recompute_layers),
+            frozen=graph.frozen if graph else (),
+            recompute_layers=bool(graph and graph.training.recompute_layers),
             slice_dtype=tf.as_dtype(mesh.slice_dtype),
             names_attention=getattr(self.implementation, "names_attention", False),
         )
@@ -161,10 +161,10 @@ def check_graph(
 ) -> None:
     """Checks that the mesh fits model, task and batches, before anything is run."""
     accumulation = training.gradient_accumulation
-    of_a_step = {} if accumulation == 1 else _OF_A_MICROBATCH
+    step_settings = {} if accumulation == 1 else _MICROBATCH_SETTINGS
     for batch, settings in (
-        (training.eval_batch_size, _OF_AN_EVALUATION),
-        (training.batch_size // accumulation, of_a_step),
+        (training.eval_batch_size, _EVALUATION_SETTINGS),
+        (training.batch_size // accumulation, step_settings),
     ):
         dims = make_dims(network.model, batch, network.task.sequence_length)
         meshes.check_mesh(network.mesh, dims, network.task.extra_dims(), settings)
@@ -183,7 +183,7 @@ def _check_layout(network, training, frozen, dims):
     network = network._replace(model=model.with_layers(layers))
     with tf.Graph().as_default():
         mesh = mtf.Mesh(mtf.Graph(), "mesh")
-        building = _MeshGraph(network, None, mesh, None)
+        mesh_graph = _MeshGraph(network, None, mesh, None)
         features = {
             name: tf.placeholder(
                 tf.float32 if name.endswith(FLOAT_FEATURES) else tf.int32,
@@ -192,12 +192,13 @@ def _check_layout(network, training, frozen, dims):
             for name, layout in network.task.feature_dims(dims).items()
         }
         build = dataclasses.replace(
-            building.builder(dims),
-            dropout_seed=building.import_scalar(tf.placeholder(tf.int32, [])),
+            mesh_graph.builder(dims),
+            dropout_seed=mesh_graph.import_scalar(tf.placeholder(tf.int32, [])),
             frozen=tuple(frozen),
             recompute_layers=training.recompute_layers,
         )
-        forward = network.task.forward(build, building.import_features(features, dims))
+        inputs = mesh_graph.import_features(features, dims)
+        forward = network.task.forward(build, inputs)
         variables = mesh.graph.trainable_variables
         mtf.gradients([forward.loss], [variable.value for variable in variables])
         meshes.check_tensors(network.mesh, mesh.graph)
@@ -207,7 +208,7 @@ def build_step(
     graph: TrainingGraph,
     features: Tensors,
     placement: meshes.Placement | None = None,
-) -> Lowered:
+) -> LoweredStep:
     """Builds and lowers the graph of one training step, with dropout and update.
 
     `features` are [batch, length] or [batch], as the task declares them; those of
@@ -216,51 +217,51 @@ def build_step(
     """
     network, training = graph.network, graph.training
     batch, length = features["input_word_ids"].shape.as_list()
-    building = _begin(network, graph, placement)
+    mesh_graph = _begin_graph(network, graph, placement)
     step = tf.train.get_or_create_global_step()
-    # Microbatches add their number, so that no two of a phase have equal masks.
-    # Wrapped as int32, which any seed becomes.
+    # Microbatches add their number, so that no two of a phase have equal masks. The
+    # seed is wrapped to an int32.
     seed = (training.seed * 1_000_003 + 2**31) % 2**32 - 2**31
-    first = tf.cast(step, tf.int32) * batch + seed
-    dropout_seed = building.import_scalar(first)
+    first_seed = tf.cast(step, tf.int32) * batch + seed
+    dropout_seed = mesh_graph.import_scalar(first_seed)
     with partition_large_tables(
-        network.variables, network.mesh, building.implementation
+        network.variables, network.mesh, mesh_graph.implementation
     ):
-        dims = building.checked_dims(batch // training.gradient_accumulation, length)
-        whole = make_dims(network.model, batch, length)
-        imported = building.import_features(network.task.prepare(features), whole)
+        dims = mesh_graph.checked_dims(batch // training.gradient_accumulation, length)
+        batch_dims = make_dims(network.model, batch, length)
+        inputs = mesh_graph.import_features(network.task.prepare(features), batch_dims)
         forward, gradients = _forward_and_gradients(
-            building, dims, imported, dropout_seed
+            mesh_graph, dims, inputs, dropout_seed
         )
-        return _with_update(building, forward, gradients, step)
+        return _with_update(mesh_graph, forward, gradients, step)
 
 
 def _with_update(
-    building: _MeshGraph,
+    mesh_graph: _MeshGraph,
     forward: Forward,
     gradients: list[mtf.Tensor],
     step: tf.Tensor,
-) -> Lowered:
-    graph = building.trained
-    meshes.check_tensors(building.network.mesh, building.mesh.graph)
+) -> LoweredStep:
+    graph = mesh_graph.training_graph
+    meshes.check_tensors(mesh_graph.network.mesh, mesh_graph.mesh.graph)
     rate = learning_rate(graph.optimizer.learning_rate, graph.schedule, step)
-    declared = building.network.variables
+    declared_variables = mesh_graph.network.variables
     updates = apply_gradients(
         graph.optimizer,
         gradients,
-        list(building.mesh.graph.trainable_variables),
-        [name for name, v in declared.items() if v.is_decayed],
-        rates_of(building.network, graph.optimizer),
-        building.import_scalar(rate),
-        building.import_scalar(tf.cast(step + 1, tf.float32)),
-        building.implementation,
-        _rounding_seed(building, step),
+        list(mesh_graph.mesh.graph.trainable_variables),
+        [name for name, v in declared_variables.items() if v.is_decayed],
+        rates_of(mesh_graph.network, graph.optimizer),
+        mesh_graph.import_scalar(rate),
+        mesh_graph.import_scalar(tf.cast(step + 1, tf.float32)),
+        mesh_graph.implementation,
+        _rounding_seed(mesh_graph, step),
     )
-    lowering = building.lower()
+    lowering = mesh_graph.lower()
     export = lowering.export_to_tf_tensor
     operations = [lowering.lowered_operation(op) for op in updates.operations]
     norm = export(updates.gradient_norm)
-    return Lowered(
+    return LoweredStep(
         loss=export(forward.loss),
         sums={name: export(value) for name, value in forward.sums.items()},
         update=tf.group(operations),
@@ -270,7 +271,7 @@ def _with_update(
     )
 
 
-def logged_scalars(graph: TrainingGraph, lowered: Lowered) -> dict[str, tf.Tensor]:
+def logged_scalars(graph: TrainingGraph, lowered: LoweredStep) -> dict[str, tf.Tensor]:
     """name -> float32 scalar to log: loss, metrics, norm of the gradient, rate."""
     sums = lowered.sums
     metrics = {
@@ -287,70 +288,70 @@ def build_predictions(
     placement: meshes.Placement | None = None,
 ) -> tuple[dict[str, tf.Tensor], mtf.Lowering]:
     """Builds and lowers the graph that predicts, from features as for `build_step`."""
-    building = _begin(network, None, placement)
+    mesh_graph = _begin_graph(network, None, placement)
     batch, length = features["input_word_ids"].shape.as_list()
-    dims = building.checked_dims(batch, length)
-    imported = building.import_features(network.task.prepare(features), dims)
-    forward = network.task.forward(building.builder(dims), imported)
+    dims = mesh_graph.checked_dims(batch, length)
+    inputs = mesh_graph.import_features(network.task.prepare(features), dims)
+    forward = network.task.forward(mesh_graph.builder(dims), inputs)
     predictions = {k: mtf.anonymize(v) for k, v in forward.predictions.items()}
-    lowering = building.lower()
+    lowering = mesh_graph.lower()
     export = lowering.export_to_tf_tensor
     return {name: export(value) for name, value in predictions.items()}, lowering
 
 
-def _begin(network, trained, placement):
+def _begin_graph(network, training_graph, placement):
     if placement is None:
         placement = meshes.Placement(meshes.make_mesh_impl(network.mesh), None)
     mesh = mtf.Mesh(mtf.Graph(), "mesh", placement.variable_placer)
     tf.train.get_or_create_global_step()
-    return _MeshGraph(network, trained, mesh, placement.implementation)
+    return _MeshGraph(network, training_graph, mesh, placement.implementation)
 
 
-def _rounding_seed(building: _MeshGraph, step: tf.Tensor) -> mtf.Tensor | None:
+def _rounding_seed(mesh_graph: _MeshGraph, step: tf.Tensor) -> mtf.Tensor | None:
     """One number per step for stochastic rounding; None where no weight needs it."""
-    if building.network.mesh.slice_dtype == "float32":
+    if mesh_graph.network.mesh.slice_dtype == "float32":
         return None
-    seed = building.trained.training.seed * 1_000_003 % 2**30
-    return building.import_scalar(tf.cast(step, tf.int32) + seed)
+    seed = mesh_graph.training_graph.training.seed * 1_000_003 % 2**30
+    return mesh_graph.import_scalar(tf.cast(step, tf.int32) + seed)
 
 
 def _forward_and_gradients(
-    building: _MeshGraph, dims: Dims, features: MeshTensors, dropout_seed: mtf.Tensor
+    mesh_graph: _MeshGraph, dims: Dims, features: MeshTensors, dropout_seed: mtf.Tensor
 ) -> tuple[Forward, list[mtf.Tensor]]:
     """`dims` are those of a microbatch, `features` those of the whole batch."""
-    task = building.network.task
-    accumulation = building.trained.training.gradient_accumulation
+    task = mesh_graph.network.task
+    accumulation = mesh_graph.training_graph.training.gradient_accumulation
     if accumulation == 1:
-        forward = task.forward(building.builder(dims, dropout_seed), features)
-        variables = building.mesh.graph.trainable_variables
+        forward = task.forward(mesh_graph.builder(dims, dropout_seed), features)
+        variables = mesh_graph.mesh.graph.trainable_variables
         gradients = mtf.gradients([forward.loss], [v.value for v in variables])
         return forward, gradients
-    whole = mtf.Dimension("batch", dims.batch.size * accumulation)
-    numbers = mtf.Dimension("microbatch", accumulation)
+    batch = mtf.Dimension("batch", dims.batch.size * accumulation)
+    microbatches = mtf.Dimension("microbatch", accumulation)
     names = []
 
     def microbatch(number: mtf.Tensor) -> list[mtf.Tensor]:
         # Microbatch m has examples m, m + accumulation, ...
         part = {
             name: mtf.gather(
-                mtf.replace_dimensions(feature, whole, [dims.batch, numbers]),
-                *(number, numbers),
+                mtf.replace_dimensions(feature, batch, [dims.batch, microbatches]),
+                *(number, microbatches),
             )
             for name, feature in features.items()
         }
-        forward = task.forward(building.builder(dims, dropout_seed + number), part)
-        variables = building.mesh.graph.trainable_variables
+        forward = task.forward(mesh_graph.builder(dims, dropout_seed + number), part)
+        variables = mesh_graph.mesh.graph.trainable_variables
         gradients = mtf.gradients([forward.loss], [v.value for v in variables])
         names[:] = forward.sums
         # A sum of many bfloat16 gradients would stop growing.
-        summed = [GradientCast(x, tf.float32).outputs[0] for x in gradients]
-        return [number + 1, forward.loss, *forward.sums.values(), *summed]
+        casts = [GradientCast(x, tf.float32).outputs[0] for x in gradients]
+        return [number + 1, forward.loss, *forward.sums.values(), *casts]
 
-    _, loss, *rest = mtf.while_loop(
+    _, loss, *outputs = mtf.while_loop(
         lambda number: mtf.less(number, accumulation),
         microbatch,
-        [mtf.constant(building.mesh, 0, dtype=tf.int32)],
+        [mtf.constant(mesh_graph.mesh, 0, dtype=tf.int32)],
         has_accumulators=True,
     )
-    sums = dict(zip(names, rest, strict=False))
-    return Forward(loss, sums, {}), rest[len(names) :]
+    sums = dict(zip(names, outputs, strict=False))
+    return Forward(loss, sums, {}), outputs[len(names) :]

@@ -1,9 +1,9 @@
 """The loop in which networks are trained and predict, on the real TPUEstimator.
 
-`train` and `predict` are what commands call. With an accelerator, programs of XLA run
-(`decoupled.training.xla.loop`). Otherwise come, in the order in which they run: the
-Estimator, its model_fn (from data to a graph, and what is restored), and the hook
-around each run of its session (stop, monitor, save).
+`train` and `predict` are what commands call. With an accelerator, they run programs of
+XLA (`decoupled.training.xla.loop`). Otherwise they use, in this order: the Estimator,
+its model_fn (from data to a graph, and what is restored), and the hook around each run
+of its session (stop, monitor, save).
 """
 
 import contextlib
@@ -38,7 +38,7 @@ from decoupled.training.checkpoints import (
     remove_unfinished,
 )
 from decoupled.training.graph import (
-    Lowered,
+    LoweredStep,
     Network,
     TrainingGraph,
     build_predictions,
@@ -80,28 +80,28 @@ def train(
         pressed; the checkpoint is saved.
     """
     remove_unfinished(run.model_dir)
-    last = phase.last if phase else graph.schedule.train_steps
+    last_step = phase.last if phase else graph.schedule.train_steps
     step = _announce(graph, run, phase.first if phase else 0)
-    while step < last:
+    while step < last_step:
         if step:
             # The folder's own checkpoint is restored.
             run = run._replace(init_checkpoint=None)
-        end = last
+        end = last_step
         if every_steps:
             end = min(end, (step // every_steps + 1) * every_steps)
-        made = None
+        trainer = None
         try:
             if run.accelerator is not None:
                 train_steps(graph, run, input_fn_from(step), end)
             else:
                 with _tpu_program(run):
-                    made = _estimator(graph, run, graph.training.batch_size)
-                    made.train(input_fn_from(step), max_steps=end)
+                    trainer = _estimator(graph, run, graph.training.batch_size)
+                    trainer.train(input_fn_from(step), max_steps=end)
         except Diverged as error:
             raise UserError(_why_diverged(graph, run, str(error))) from error
         # An error of NaN is a RuntimeError, too.
         except (RuntimeError, tf.errors.OpError) as error:
-            errors = [error, *tpu.recorded_errors(made)]
+            errors = [error, *tpu.recorded_errors(trainer)]
             message = next(filter(None, map(tpu.divergence, errors)), None)
             if message is None:
                 raise
@@ -109,46 +109,46 @@ def train(
         finally:
             run.stop.restore()
         step = checkpoint_step(latest_complete(run.model_dir))
-        if run.stop.received == signal.SIGINT:
+        if run.stop.signal_number == signal.SIGINT:
             raise Interrupted(f"Ctrl-C: saved at step {step}")
-        if run.stop.received is not None:
+        if run.stop.signal_number is not None:
             # Also after the last step: an evaluation could take longer than the time
             # left before SIGKILL. The same command, run again, begins with it.
-            place = ", the last" if step >= graph.schedule.train_steps else ""
-            name = signal.Signals(run.stop.received).name
-            raise Terminated(f"{name}: saved at step {step}{place}; run again to go on")
-        at_end = step >= graph.schedule.train_steps
-        if then is not None and every_steps and not step % every_steps and not at_end:
+            note = ", the last" if step >= graph.schedule.train_steps else ""
+            name = signal.Signals(run.stop.signal_number).name
+            raise Terminated(f"{name}: saved at step {step}{note}; run again to go on")
+        is_last = step >= graph.schedule.train_steps
+        if then is not None and every_steps and not step % every_steps and not is_last:
             then()
     return step
 
 
-def _why_diverged(graph, run, what):
+def _why_diverged(graph, run, message):
     """The message that ends a run whose loss or gradient is infinite or NaN.
 
     Raises UserError if its weights were not finite before.
     """
-    saved = latest_complete(run.model_dir)
-    if source := saved or run.init_checkpoint:
+    last_checkpoint = latest_complete(run.model_dir)
+    if source := last_checkpoint or run.init_checkpoint:
         weights = CheckpointFile(source)
         for name in weights:
             weights.read_tensor(name)
-    kept = "; the last checkpoint is untouched" if saved else ""
-    or_clip = "" if graph.optimizer.clip_norm else ", or set clip_norm"
+    remark = "; the last checkpoint is untouched" if last_checkpoint else ""
+    clip_advice = "" if graph.optimizer.clip_norm else ", or set clip_norm"
     rate = graph.optimizer.learning_rate
-    return f"{what}{kept}: lower the learning rate of {rate:g}{or_clip}"
+    return f"{message}{remark}: lower the learning rate of {rate:g}{clip_advice}"
 
 
-def _announce(graph, run, first):
-    """Says what the run starts from, in a phase from step `first`; returns its step."""
+def _announce(graph, run, first_step):
+    """Says what the run starts from, in a phase from `first_step`; returns its step."""
     checkpoint = latest_complete(run.model_dir)
     step = checkpoint_step(checkpoint)
     if step >= graph.schedule.train_steps:
         run.say(f"{run.model_dir}: complete at step {step}; nothing to train")
     elif checkpoint is not None:
-        seen = (step - first) * graph.training.batch_size
-        of = " of this phase" if first else ""
-        run.say(f"resuming from {checkpoint} at step {step}, {seen} examples{of} seen")
+        count = (step - first_step) * graph.training.batch_size
+        progress = f"{count} examples{' of this phase' if first_step else ''} seen"
+        run.say(f"resuming from {checkpoint} at step {step}, {progress}")
     elif run.init_checkpoint is None:
         run.say("starting from initial weights")
     return step
@@ -216,25 +216,25 @@ def _estimator(
     tf.logging.set_verbosity(tf.logging.ERROR)
     if run.tpu is None:
         compile_first_quietly()
-    trained = graph if isinstance(graph, TrainingGraph) else None
-    network = trained.network if trained else graph
-    loop = trained.training.iterations_per_loop if trained else 1
-    session = {"session_config": session_config(network.mesh)}
+    training_graph = graph if isinstance(graph, TrainingGraph) else None
+    network = training_graph.network if training_graph else graph
+    loop_steps = training_graph.training.iterations_per_loop if training_graph else 1
+    session_settings = {"session_config": session_config(network.mesh)}
     if run.tpu is not None:
-        session = {
+        session_settings = {
             "session_config": tpu.session_config(),
             "cluster": tpu.resolver(run.tpu),
         }
     run_config = estimator.tpu.RunConfig(
         model_dir=run.model_dir,
-        tf_random_seed=trained.training.seed if trained else None,
-        **session,
+        tf_random_seed=training_graph.training.seed if training_graph else None,
+        **session_settings,
         # Our own hook saves and logs; a second saver would save untrained masters.
         save_checkpoints_steps=None,
         save_checkpoints_secs=None,
         save_summary_steps=0,
         log_step_count_steps=None,
-        tpu_config=tpu.tpu_config(run.tpu, loop),
+        tpu_config=tpu.tpu_config(run.tpu, loop_steps),
     )
     return estimator.tpu.TPUEstimator(
         model_fn=make_model_fn(graph, run),
@@ -261,14 +261,14 @@ def _tpu_program(run):
     if run.tpu is None:
         yield
         return
-    enabled = tf.control_flow_v2_enabled()
+    has_control_flow_v2 = tf.control_flow_v2_enabled()
     shutdown_mode = os.environ.get(_SHUTDOWN_MODE)
     tf.disable_control_flow_v2()
     os.environ[_SHUTDOWN_MODE] = ""
     try:
         yield
     finally:
-        if enabled:
+        if has_control_flow_v2:
             tf.enable_control_flow_v2()
         del os.environ[_SHUTDOWN_MODE]
         if shutdown_mode is not None:
@@ -298,34 +298,34 @@ def make_model_fn(graph: TrainingGraph | Network, run: Run) -> Callable:
 
 
 def _train_spec(
-    graph: TrainingGraph, run: Run, lowered: Lowered
+    graph: TrainingGraph, run: Run, lowered: LoweredStep
 ) -> estimator.tpu.TPUEstimatorSpec:
     # Outside of a TPU's program; on CPUs this has no effect.
     with mtf.utils.outside_all_rewrites():
-        saved = saved_variables()
+        variables = saved_variables()
         # The Estimator restores a checkpoint of the run's folder by itself.
-        _, restored = plan_start(
+        _, names = plan_start(
             run.model_dir,
             run.init_checkpoint,
             graph.network.variables,
-            saved,
+            variables,
             run.say,
-            run.drawn,
+            run.drawn_names,
         )
-        if restored:
-            start_from(run.init_checkpoint, {name: saved[name] for name in restored})
+        if names:
+            start_from(run.init_checkpoint, {n: variables[n] for n in names})
     with tf.control_dependencies([lowered.update]):
         train_op = tf.assign_add(tf.train.get_global_step(), 1)
     scalars = logged_scalars(graph, lowered)
     with mtf.utils.outside_all_rewrites():
-        steps = StepHook(graph, run, lowered, scalars)
+        step_hook = StepHook(graph, run, lowered, scalars)
     # Slices get their values before the first step.
-    hooks = [OneSession(), mtf.MtfRestoreHook(lowered.lowering), steps]
+    hooks = [OneSession(), mtf.MtfRestoreHook(lowered.lowering), step_hook]
     if run.tpu is not None:
         # A finite loss may have a gradient that is not. The Estimator checks the loss
         # of a training loop's last step before our hooks save a checkpoint.
         norm = lowered.scalars["gradient_norm"]
-        start = checkpoint_step(latest_complete(run.model_dir)) + 1
+        first_step = checkpoint_step(latest_complete(run.model_dir)) + 1
         return estimator.tpu.TPUEstimatorSpec(
             estimator.ModeKeys.TRAIN,
             loss=tf.where_v2(tf.math.is_finite(norm), lowered.loss, math.nan),
@@ -336,15 +336,15 @@ def _train_spec(
                 scalars,
                 tf.identity(train_op),
                 graph.training.log_steps,
-                start,
+                first_step,
             ),
             training_hooks=hooks,
         )
     # The Estimator's own check for NaN would come first and print a traceback.
-    shown = tf.where_v2(tf.math.is_finite(lowered.loss), lowered.loss, 0.0)
+    shown_loss = tf.where_v2(tf.math.is_finite(lowered.loss), lowered.loss, 0.0)
     return estimator.tpu.TPUEstimatorSpec(
         estimator.ModeKeys.TRAIN,
-        loss=shown,
+        loss=shown_loss,
         train_op=train_op,
         training_hooks=hooks,
         scaffold_fn=_scaffold,
@@ -354,10 +354,8 @@ def _train_spec(
 def _scaffold() -> tf.train.Scaffold:
     # A session looks twice whether each variable has a value. All of them are either
     # initialized or restored, and these checks were a tenth of a graph's operations.
-    none_missing = tf.constant([], tf.string)
-    return tf.train.Scaffold(
-        ready_op=none_missing, ready_for_local_init_op=none_missing
-    )
+    no_names = tf.constant([], tf.string)
+    return tf.train.Scaffold(ready_op=no_names, ready_for_local_init_op=no_names)
 
 
 # ---- Around each run of the session ------------------------------------------------
@@ -390,12 +388,12 @@ class StepHook(estimator.SessionRunHook):
         self,
         graph: TrainingGraph,
         run: Run,
-        lowered: Lowered,
+        lowered: LoweredStep,
         scalars: dict[str, tf.Tensor],
     ):
         config, steps = graph.training, graph.schedule.train_steps
-        self._stop, self._loops = run.stop, run.tpu is not None
-        if self._loops:
+        self._stop, self._runs_loops = run.stop, run.tpu is not None
+        if self._runs_loops:
             self._progress = Progress(config.batch_size, steps, run.say)
         else:
             self._progress = Monitor(
@@ -426,13 +424,16 @@ class StepHook(estimator.SessionRunHook):
 
     def after_run(self, run_context, run_values):
         """Counts the updates, without reading the step where a run is one step."""
-        before, session = self._step, run_context.session
-        self._step = int(session.run(self._global_step)) if self._loops else before + 1
+        old_step, session = self._step, run_context.session
+        if self._runs_loops:
+            self._step = int(session.run(self._global_step))
+        else:
+            self._step += 1
         # The check for NaN comes first, so that a bad step is never saved.
         self._progress.after_steps(self._step, run_values.results)
         if self._stop.after_steps():
             run_context.request_stop()
-        if self._checkpoints.is_due(before, self._step):
+        if self._checkpoints.is_due(old_step, self._step):
             self._checkpoints.save(self._step)
 
     def end(self, session):

@@ -14,9 +14,9 @@ from decoupled.core.errors import UserError
 from decoupled.model.dims import NAMES, SETTINGS, Dims
 from decoupled.ops.meshes.placement import PlacementMeshImpl
 
-# A finer choice of lengths would save little.
+# Lengths are multiples of this on CPUs and GPUs; a finer choice would save little.
 _LENGTH_STEP = 8
-# A TPU pads the last dimension of a tensor to a multiple of it.
+# A TPU pads the last dimension of a tensor to a multiple of this.
 _TPU_LENGTH_STEP = 128
 
 
@@ -70,63 +70,63 @@ def axes_and_rules(config: MeshConfig) -> tuple[dict[str, int], dict[str, str]]:
     return axes, parse_layout(config.layout_rules, axes)
 
 
-def _pairs(text, where):
+def _pairs(text, setting):
     pieces = [p.strip() for p in text.replace(",", ";").split(";") if p.strip()]
     for piece in pieces:
         name, colon, value = (part.strip() for part in piece.partition(":"))
         if not (name and colon and value):
-            raise UserError(f"{where}: {piece!r} is not of the form name:value")
+            raise UserError(f"{setting}: {piece!r} is not of the form name:value")
         yield name, value
 
 
-def check_mesh_size(config: MeshConfig, cores: int, where: str) -> None:
+def check_mesh_size(config: MeshConfig, cores: int, machine: str) -> None:
     """Checks that every core has its place in the mesh."""
     size = mesh_size(config)
     if size != cores:
         raise UserError(
             f"MeshConfig.mesh_shape: {config.mesh_shape} has {size} processors, "
-            f"{where} has {cores} cores; make them equal (e.g. data:{cores})"
+            f"{machine} has {cores} cores; make them equal (e.g. data:{cores})"
         )
 
 
 def check_mesh(
     config: MeshConfig,
     dims: Dims,
-    extra: Iterable[mtf.Dimension] = (),
+    task_dims: Iterable[mtf.Dimension] = (),
     settings: Mapping[str, str] | None = None,
 ) -> None:
     """Checks names and divisibility against the sizes of a graph, and that each axis of
     several processors has a rule.
 
-    `extra` are further dimensions of the task. `settings`: name of a dimension -> the
-    setting of its size, where that is not the one in `decoupled.model.dims.SETTINGS`.
+    `task_dims` are further dimensions of the task. `settings`: name of a dimension ->
+    the setting of its size, where it is not that of `decoupled.model.dims.SETTINGS`.
     """
     axes, rules = axes_and_rules(config)
-    changeable = {**SETTINGS, **(settings or {})}
-    for dimension in [*vars(dims).values(), *extra]:
+    size_settings = {**SETTINGS, **(settings or {})}
+    for dimension in [*vars(dims).values(), *task_dims]:
         axis = rules.get(dimension.name)
         if axis is not None and dimension.size % axes[axis]:
             raise UserError(
                 f"MeshConfig.layout_rules: rule {dimension.name}:{axis}: dimension "
                 f"{dimension.name!r} of size {dimension.size} does not divide into "
                 f"{axes[axis]} parts; change mesh_shape or "
-                f"{changeable[dimension.name]}"
+                f"{size_settings[dimension.name]}"
             )
     _check_axes(axes, rules, rules)
 
 
 def _check_axes(axes, rules, dimensions):
-    used = {rules[name] for name in dimensions if name in rules}
+    used_axes = {rules[name] for name in dimensions if name in rules}
     for axis, size in axes.items():
-        if size > 1 and axis not in used:
-            rules_of_axis = [f"{name}:{to}" for name, to in rules.items() if to == axis]
-            what = (
+        if size > 1 and axis not in used_axes:
+            rules_of_axis = [f"{n}:{a}" for n, a in rules.items() if a == axis]
+            subject = (
                 f"{'; '.join(rules_of_axis)} splits no tensor of this model"
                 if rules_of_axis
                 else ""
             )
             raise UserError(
-                f"MeshConfig.layout_rules: {what or 'no rule splits anything'} over "
+                f"MeshConfig.layout_rules: {subject or 'no rule splits anything'} over "
                 f"mesh axis {axis!r}, so that its {size} processors would all do the "
                 f"same work; add a rule, e.g. batch:{axis}, or set the axis to 1 in "
                 "mesh_shape"
@@ -180,13 +180,13 @@ def mesh_size(config: MeshConfig) -> int:
 def length_step(config: MeshConfig, on_tpu: bool = False) -> int:
     """The number whose multiples are lengths of sequences that the mesh can split."""
     step = _TPU_LENGTH_STEP if on_tpu else _LENGTH_STEP
-    return math.lcm(step, *_parts(config, "sequence", "memory"))
+    return math.lcm(step, *_axis_sizes(config, "sequence", "memory"))
 
 
 def rows_multiple(config: MeshConfig, accumulation: int) -> int:
     """The number whose multiples are rows of a batch that the mesh can split, in so
     many microbatches."""
-    return math.prod(_parts(config, "batch")) * accumulation
+    return math.prod(_axis_sizes(config, "batch")) * accumulation
 
 
 def split_rows(config: MeshConfig, rows: int) -> int:
@@ -195,7 +195,7 @@ def split_rows(config: MeshConfig, rows: int) -> int:
     return -(-rows // multiple) * multiple
 
 
-def _parts(config, *dimensions):
+def _axis_sizes(config, *dimensions):
     axes, rules = axes_and_rules(config)
     return [axes[rules[name]] for name in dimensions if name in rules]
 
@@ -206,14 +206,14 @@ def session_config(config: MeshConfig) -> tf.ConfigProto:
     It has a virtual CPU device for each processor of the mesh, and computes sums in the
     same order in every run.
     """
-    session = tf.ConfigProto(
+    settings = tf.ConfigProto(
         device_count={"CPU": mesh_size(config), "GPU": 0}, allow_soft_placement=True
     )
     # TensorFlow's rewriting of whole graphs regroups the sums of a reduction over four
     # devices differently in each run, so that two runs differ in their last bits.
     # Steps are as fast without it, and the first one comes several times sooner.
-    session.graph_options.rewrite_options.disable_meta_optimizer = True
-    return session
+    settings.graph_options.rewrite_options.disable_meta_optimizer = True
+    return settings
 
 
 def shape_and_layout(config: MeshConfig) -> tuple[mtf.Shape, mtf.LayoutRules]:

@@ -39,19 +39,19 @@ def learning_rate(peak: float, schedule: ScheduleConfig, step: tf.Tensor) -> tf.
     step = tf.cast(step, tf.float32)
     rate = tf.constant(peak, tf.float32)
     if schedule.decay != "constant":
-        decaying = max(schedule.train_steps - schedule.decay_begins, 1)
-        left = (schedule.train_steps - step) / decaying
-        left = tf.clip_by_value(left, 0.0, 1.0)
+        decay_steps = max(schedule.train_steps - schedule.decay_begins, 1)
+        share = (schedule.train_steps - step) / decay_steps
+        share = tf.clip_by_value(share, 0.0, 1.0)
         if schedule.decay == "cosine":
-            left = (1 - tf.cos(math.pi * left)) / 2
+            share = (1 - tf.cos(math.pi * share)) / 2
         elif schedule.decay == "one_minus_sqrt":
-            left = 1 - tf.sqrt(1 - left)
+            share = 1 - tf.sqrt(1 - share)
         if schedule.final_share:
-            left = schedule.final_share + (1 - schedule.final_share) * left
-        rate *= left
+            share = schedule.final_share + (1 - schedule.final_share) * share
+        rate *= share
     if schedule.warmup_steps:
-        warm = peak * step / schedule.warmup_steps
-        rate = tf.where_v2(step < schedule.warmup_steps, warm, rate)
+        warmup_rate = peak * step / schedule.warmup_steps
+        rate = tf.where_v2(step < schedule.warmup_steps, warmup_rate, rate)
     return rate
 
 
@@ -59,7 +59,7 @@ def apply_gradients(
     config: OptimizerConfig,
     gradients: list[mtf.Tensor],
     variables: list[mtf.Variable],
-    decayed: Collection[str],
+    decayed_names: Collection[str],
     rates: Mapping[str, float],
     rate: mtf.Tensor,
     step: mtf.Tensor,
@@ -76,22 +76,22 @@ def apply_gradients(
     """
     # Cast once, for the norm and for the update.
     gradients = [mtf.cast(gradient, tf.float32) for gradient in gradients]
-    used = [
+    used_gradients = [
         _as_used(gradient, variable, mesh_impl)
         for gradient, variable in zip(gradients, variables, strict=True)
     ]
-    norm = global_norm(used)
+    norm = global_norm(used_gradients)
     if config.clip_norm:
         limit = mtf.constant(norm.mesh, config.clip_norm, dtype=tf.float32)
         scale = limit / mtf.maximum(norm, limit)
     else:
         scale = mtf.constant(norm.mesh, 1.0, dtype=tf.float32)
-    decayed = decayed if config.weight_decay else ()
-    numbers = _Numbers(norm, scale, rate, rates, step, rounding_seed, decayed)
+    decayed_names = decayed_names if config.weight_decay else ()
+    numbers = _Numbers(norm, scale, rate, rates, step, rounding_seed, decayed_names)
     # The variables that are updated together.
     on_tpu = isinstance(mesh_impl, SimdMeshImpl)
     stacks = mesh_impl.stacks(variables) if on_tpu else None
-    operations = _adamw(config, used, variables, numbers, stacks)
+    operations = _adamw(config, used_gradients, variables, numbers, stacks)
     return Updates(operations, norm, gradients)
 
 
@@ -108,7 +108,7 @@ class _Numbers(NamedTuple):
     rates: Mapping[str, float]
     step: mtf.Tensor
     rounding_seed: mtf.Tensor | None
-    decayed: Collection[str]
+    decayed_names: Collection[str]
 
     def multiplier(self, variable: mtf.Variable) -> float:
         return self.rates.get(variable.name, 1)
@@ -150,46 +150,46 @@ def _adamw(
 
     if stacks is not None:
         gradient_of = dict(zip(variables, gradients, strict=True))
-        shared = scalars_of(numbers.rate)
+        scalars = scalars_of(numbers.rate)
         return [
             ElementwiseAdamUpdate(
                 members,
                 *zip(*map(moments_of, members), strict=True),
                 [gradient_of[v] for v in members],
                 numbers.scale,
-                shared,
-                [v.name in numbers.decayed for v in members],
+                scalars,
+                [v.name in numbers.decayed_names for v in members],
                 [numbers.multiplier(v) for v in members],
                 seed=numbers.rounding_seed,
             )
             for members in stacks
         ]
-    operations, before = [], None
+    operations, last_update = [], None
     rates = numbers.rate_by_multiplier(variables)
-    scalars = {multiplier: scalars_of(rate) for multiplier, rate in rates.items()}
+    scalars_by_multiplier = {m: scalars_of(rate) for m, rate in rates.items()}
     for gradient, variable in zip(gradients, variables, strict=True):
-        shared = scalars[numbers.multiplier(variable)]
-        is_decayed = variable.name in numbers.decayed
-        updated = [variable, *moments_of(variable), gradient]
+        scalars = scalars_by_multiplier[numbers.multiplier(variable)]
+        is_decayed = variable.name in numbers.decayed_names
+        operands = [variable, *moments_of(variable), gradient]
         if _is_rounded(variable):
             # A chain: the temporaries of one variable at a time are in memory.
             seed = numbers.rounding_seed
-            before = ElementwiseAdamUpdate(
-                *([x] for x in updated),
+            last_update = ElementwiseAdamUpdate(
+                *([x] for x in operands),
                 numbers.scale,
-                shared,
+                scalars,
                 [is_decayed],
                 [1],
                 seed=seed,
-                before=before,
+                before=last_update,
             )
-            operations.append(before)
+            operations.append(last_update)
         else:
             # Before the norm, a factored gradient still reads what is updated here.
             is_whole = isinstance(gradient, mtf.Tensor)
             after = None if is_whole else numbers.norm
             operations.append(
-                AdamUpdate(*updated, numbers.scale, shared, is_decayed, after=after)
+                AdamUpdate(*operands, numbers.scale, scalars, is_decayed, after=after)
             )
     return operations
 

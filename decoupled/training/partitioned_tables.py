@@ -45,13 +45,13 @@ def partition_large_tables(
     if not on_cpus or mesh.slice_dtype != "float32":
         return contextlib.nullcontext()
     # Mesh-TensorFlow then uses the variable itself as its only slice.
-    alone = implementation.size == 1 and not implementation.devices[0]
+    is_alone = implementation.size == 1 and not implementation.devices[0]
     tables = [name for name, v in variables.items() if v.row_partitioned]
-    chosen = {n for table in tables for n in (table, *slots(table))}
+    chosen_names = {n for table in tables for n in (table, *slots(table))}
 
     def is_chosen(name):
         match = _SLICE.fullmatch(name)
-        return match["whole"] in chosen and (match["slice"] is None) == alone
+        return match["whole"] in chosen_names and (match["slice"] is None) == is_alone
 
     return tf.variable_scope(
         tf.get_variable_scope(), custom_getter=row_partitioning_getter(is_chosen)
@@ -69,19 +69,19 @@ class PartitionedSaverBuilder(BulkSaverBuilder):
         restore_sequentially: bool,
     ) -> list[tf.Tensor]:
         names = {saveable.name for saveable in saveables}
-        partitioned = _partitioned(saved_variables())
-        partitioned = {n: v for n, v in partitioned.items() if n in names}
-        others = [s for s in saveables if s.name not in partitioned]
+        tables = _tables_among(saved_variables())
+        tables = {n: v for n, v in tables.items() if n in names}
+        other_saveables = [s for s in saveables if s.name not in tables]
         values = ()
-        if others:
+        if other_saveables:
             values = super().bulk_restore(
-                filename_tensor, others, preferred_shard, restore_sequentially
+                filename_tensor, other_saveables, preferred_shard, restore_sequentially
             )
         values = iter(values)
-        rows = _read(filename_tensor, partitioned)
+        rows = _read_partitions(filename_tensor, tables)
         return [
             rows[saveable.name][_first_row(saveable)]
-            if saveable.name in partitioned
+            if saveable.name in tables
             else next(values)
             for saveable in saveables
         ]
@@ -91,48 +91,48 @@ def start_from(
     checkpoint: str, variables: Mapping[str, tf.Variable | RowPartitionedVariable]
 ) -> None:
     """Makes variables, by their names in a checkpoint, start from its values."""
-    partitioned = _partitioned(variables)
-    for name, rows in _read(checkpoint, partitioned).items():
-        partitions = partitioned[name].partitions
+    tables = _tables_among(variables)
+    for name, rows in _read_partitions(checkpoint, tables).items():
+        partitions = tables[name].partitions
         for partition, value in zip(partitions, rows.values(), strict=True):
             # As `init_from_checkpoint` does; there is no public way.
             partition._initializer_op = partition.assign(value)
     tf.train.init_from_checkpoint(
-        checkpoint, {n: v for n, v in variables.items() if n not in partitioned}
+        checkpoint, {n: v for n, v in variables.items() if n not in tables}
     )
 
 
-def _partitioned(
+def _tables_among(
     variables: Mapping[str, tf.Variable | RowPartitionedVariable],
 ) -> dict[str, RowPartitionedVariable]:
     return {n: v for n, v in variables.items() if isinstance(v, RowPartitionedVariable)}
 
 
 def _first_row(saveable: Any) -> int:
-    """From its spec "rows columns first,size:0,columns"."""
+    """The first row, from the spec "rows columns first,size:0,columns"."""
     (spec,) = saveable.specs
     return int(spec.slice_spec.split(" ")[-1].partition(",")[0])
 
 
-def _read(
-    prefix: str | tf.Tensor, variables: Mapping[str, RowPartitionedVariable]
+def _read_partitions(
+    prefix: str | tf.Tensor, tables: Mapping[str, RowPartitionedVariable]
 ) -> dict[str, dict[int, tf.Tensor]]:
     """Name -> first row -> the values of a partition, in order.
 
     Variables are read one after the other, because each is whole in memory while it is
     split.
     """
-    rows, before = {}, []
-    for name, variable in variables.items():
-        with tf.device("cpu:0"), tf.control_dependencies(before):
-            (whole,) = tf.raw_ops.RestoreV2(
+    rows, partitions = {}, []
+    for name, variable in tables.items():
+        with tf.device("cpu:0"), tf.control_dependencies(partitions):
+            (table,) = tf.raw_ops.RestoreV2(
                 prefix=prefix,
                 tensor_names=[name],
                 shape_and_slices=[""],
                 dtypes=[variable.dtype.base_dtype],
             )
-            whole.set_shape(variable.shape)
-            before = copied_rows(whole, variable.tiles)
-        firsts = (tile.first for tile in variable.tiles)
-        rows[name] = dict(zip(firsts, before, strict=True))
+            table.set_shape(variable.shape)
+            partitions = copied_rows(table, variable.tiles)
+        first_rows = (tile.first for tile in variable.tiles)
+        rows[name] = dict(zip(first_rows, partitions, strict=True))
     return rows

@@ -19,7 +19,7 @@ from decoupled.training.mesh import Placement, check_mesh_size, shape_and_layout
 # Mesh-TensorFlow's).
 _PROGRAM_BYTES = 300_000_000
 # How the message about a loss that is infinite or NaN begins.
-_DIVERGED = "training"
+_DIVERGENCE = "training"
 
 
 def resolver(address: TpuAddress) -> tf.distribute.cluster_resolver.TPUClusterResolver:
@@ -51,14 +51,14 @@ def tpu_config(
 
 
 def session_config() -> tf.ConfigProto:
-    """Without the rewriting of whole graphs, which takes minutes for a large mesh.
+    """Settings without the rewriting of whole graphs (minutes for a large mesh).
 
     The workers of a TPU outlive the process that uses them. An isolated session, which
     is TPUEstimator's default, does not find slices of an earlier run there.
     """
-    session = tf.ConfigProto(allow_soft_placement=True, isolate_session_state=True)
-    session.graph_options.rewrite_options.disable_meta_optimizer = True
-    return session
+    settings = tf.ConfigProto(allow_soft_placement=True, isolate_session_state=True)
+    settings.graph_options.rewrite_options.disable_meta_optimizer = True
+    return settings
 
 
 def place(config: MeshConfig, context) -> Placement:
@@ -71,8 +71,8 @@ def place(config: MeshConfig, context) -> Placement:
         for host in range(context.num_hosts)
     ]
     # The first host keeps the compiled programs; it gets fewer variables.
-    used = [_PROGRAM_BYTES * context.num_replicas] + [0] * (len(hosts) - 1)
-    placer = mtf.utils.BalancedVariablePlacer(hosts, used)
+    used_bytes = [_PROGRAM_BYTES * context.num_replicas] + [0] * (len(hosts) - 1)
+    placer = mtf.utils.BalancedVariablePlacer(hosts, used_bytes)
     mesh = SimdMeshImpl(
         shape,
         layout,
@@ -85,11 +85,11 @@ def place(config: MeshConfig, context) -> Placement:
 
 def logical_to_physical(shape: mtf.Shape, assignment) -> list[int]:
     """Replica of each processor of the mesh."""
-    places = [
+    coordinates = [
         tuple(int(x) for x in assignment.coordinates(replica, 0))
         for replica in range(assignment.num_replicas)
     ]
-    return device_order(places, shape.to_integer_list)
+    return device_order(coordinates, shape.to_integer_list)
 
 
 def host_call(
@@ -123,7 +123,7 @@ def host_call(
         checks = [
             tf.raw_ops.Assert(
                 condition=tf.math.is_finite(value),
-                data=[f"{_DIVERGED}: {name} is", value, "at step", step],
+                data=[f"{_DIVERGENCE}: {name} is", value, "at step", step],
             )
             for name, value in values.items()
         ]
@@ -137,36 +137,36 @@ def host_call(
             return tf.group(events)
 
         with tf.control_dependencies(checks):
-            begun = tf.cond(tf.equal(step, start), begin, tf.no_op)
+            start_operation = tf.cond(tf.equal(step, start), begin, tf.no_op)
         with (
-            tf.control_dependencies([begun]),
+            tf.control_dependencies([start_operation]),
             writer.as_default(),
             summary.record_if(tf.equal(step % every_steps, 0)),
         ):
             for name, value in values.items():
                 summary.scalar(name, value, step)
-            return [*checks, begun, *tf.summary.all_v2_summary_ops()]
+            return [*checks, start_operation, *tf.summary.all_v2_summary_ops()]
 
     step = tf.cast(step, tf.int32)
     return write, [tf.reshape(t, [1]) for t in (step, *scalars.values())]
 
 
-def recorded_errors(made: estimator.tpu.TPUEstimator | None) -> list[Exception]:
+def recorded_errors(trainer: estimator.tpu.TPUEstimator | None) -> list[Exception]:
     """The errors of all threads of a training, of which TPUEstimator raises one.
 
-    It may be that of a thread whose session another one's error has closed.
+    That one may come from a thread whose session another thread's error has closed.
     """
-    rendezvous = getattr(made, "_rendezvous", {}).values()
-    recorded = (error for each in rendezvous for error in each._errors.values())
-    return [error[1] for error in recorded if error]
+    rendezvous = getattr(trainer, "_rendezvous", {}).values()
+    records = (record for each in rendezvous for record in each._errors.values())
+    return [record[1] for record in records if record]
 
 
 def divergence(error: Exception) -> str | None:
     """What an error of a TPU's session says of a loss that is infinite or NaN,
     "training: loss is nan at step 7"; None where it is another error."""
     if isinstance(error, estimator.NanLossDuringTrainingError):
-        return f"{_DIVERGED}: loss or gradient_norm is infinite or NaN"
+        return f"{_DIVERGENCE}: loss or gradient_norm is infinite or NaN"
     match = re.search(
-        rf"\[({_DIVERGED}: \w+ is)\] \[(\S+)\] \[(at step)\] \[(\d+)\]", str(error)
+        rf"\[({_DIVERGENCE}: \w+ is)\] \[(\S+)\] \[(at step)\] \[(\d+)\]", str(error)
     )
     return " ".join(match.groups()) if match else None

@@ -252,7 +252,7 @@ def test_a_number_for_each_text_is_learned_and_converted(folder, tmp_path):
 
 def test_an_evaluation_reads_each_checkpoint_whole_once(folder, short, monkeypatch):
     """That is 12 GB for RemBERT with its slots."""
-    monkeypatch.setattr(checkpoints, "_verified", {})
+    monkeypatch.setattr(checkpoints, "_states_when_read", {})
     prefixes, read = [], checkpoints._read_all
 
     def noted(prefix):
@@ -307,7 +307,7 @@ OTHER_ORDER = {"labels": ["word", "record"]}
 def test_a_head_for_other_labels_begins_anew(folder, short, tmp_path, entries):
     """Its layer has the same shape."""
     init = with_task(short, tmp_path / "short", **entries)
-    drawn = plan(folder, init, tmp_path / "again").run.drawn
+    drawn = plan(folder, init, tmp_path / "again").run.drawn_names
     assert drawn == (("output_weights", "output_bias") if entries else ())
 
 

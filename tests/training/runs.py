@@ -73,7 +73,7 @@ def with_training(config, **changes):
 
 
 class Evaluation(NamedTuple):
-    """A graph of one batch without dropout; see `Forward` and `Lowered`."""
+    """A graph of one batch without dropout; see `Forward` and `LoweredStep`."""
 
     loss: tf.Tensor
     sums: dict
@@ -84,7 +84,7 @@ class Evaluation(NamedTuple):
 def build_evaluation(network, features, placement=None):
     """Builds and lowers what predicts a batch, with its loss and sums."""
     features = network.task.prepare(features)
-    building = graphs._begin(network, None, placement)
+    building = graphs._begin_graph(network, None, placement)
     dims = building.checked_dims(*features["input_word_ids"].shape.as_list())
     imported = building.import_features(features, dims)
     forward = network.task.forward(building.builder(dims), imported)

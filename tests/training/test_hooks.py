@@ -279,7 +279,7 @@ def test_a_second_ctrl_c_ends_at_once(capfd):
         hook.begin()
         for _ in range(times):
             os.kill(os.getpid(), signal.SIGINT)
-        assert hook.received == signal.SIGINT
+        assert hook.signal_number == signal.SIGINT
 
     assert in_a_copy(lambda: ctrl_c(1)) == 0
     problem = (

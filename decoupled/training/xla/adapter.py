@@ -31,22 +31,22 @@ from decoupled.training.xla.stablehlo import to_stablehlo
 
 # The platforms of JAX, and the extra that brings them; plain "gpu" would also try ROCm.
 _PLATFORMS = {"cpu": "cpu", "gpu": "cuda,cpu", "tpu": "tpu,cpu"}
-# JAX 0.10 is the oldest that was tried.
-_OLDEST = (0, 10)
+# The oldest release of JAX that was tried.
+_OLDEST_RELEASE = (0, 10)
 # JAX's own default: warnings and errors.
 _LOG_LEVEL = "1"
-# Of compiled programs on disk; the least used are removed.
+# The size of all compiled programs on disk; the least used are removed.
 _CACHE_BYTES = 4 * 2**30
-# Seconds of a compilation that has a line, if it is not the first of the process.
-_WORTH_A_LINE = 5.0
+# A compilation of so many seconds has a line; the first of a process always has one.
+_LINE_SECONDS = 5.0
 # Seconds between two lines while a program is compiled.
 _LINE_EVERY = 60.0
 # What the transports between processes report of one that is gone.
-_LOST = re.compile(
+_LOSS = re.compile(
     r"[Gg]loo|NCCL|UNAVAILABLE|DEADLINE_EXCEEDED|[Cc]onnection (reset|closed|refused)"
 )
-_NO_ROOM = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory|exceeds available HBM")
-_SAVES_MEMORY = (
+_NO_MEMORY = re.compile(r"RESOURCE_EXHAUSTED|[Oo]ut of memory|exceeds available HBM")
+_MEMORY_ADVICE = (
     "TrainingConfig.recompute_layers, a larger TrainingConfig.gradient_accumulation, "
     "MeshConfig.slice_dtype = 'bfloat16' or more devices need less"
 )
@@ -64,9 +64,9 @@ class Memory(NamedTuple):
     available: int | None
 
     def __str__(self) -> str:
-        of = f" of {self.available / 2**30:.1f}" if self.available else ""
+        limit = f" of {self.available / 2**30:.1f}" if self.available else ""
         return (
-            f"a device needs {self.needed / 2**30:.2f}{of} GiB, "
+            f"a device needs {self.needed / 2**30:.2f}{limit} GiB, "
             f"{self.temporary / 2**30:.2f} of them for temporary tensors"
         )
 
@@ -84,7 +84,7 @@ class Client:
     def __init__(
         self, kind: str, mesh: Sequence[int] | None, say: Callable[[str], None]
     ):
-        jax = _configured(kind, mesh and math.prod(mesh))
+        jax = _configure_jax(kind, mesh and math.prod(mesh))
         self.kind, self._jax, self.say = kind, jax, say
         devices = _devices(jax, kind)
         mesh = mesh or [len(devices)]
@@ -135,11 +135,11 @@ class Client:
         """An array with a part for each device of this process, in their order."""
         jax = self._jax
         # Not over the memory of `parts`, into which a program would write its results.
-        placed = [
+        arrays = [
             jax.device_put(part, self.devices[index], may_alias=False)
             for part, index in zip(parts, self.local, strict=True)
         ]
-        return self._joined(placed)
+        return self._join(arrays)
 
     def put_everywhere(self, value: np.ndarray) -> Array:
         return self.put([value] * len(self.local))
@@ -158,32 +158,31 @@ class Client:
         whether nondeterministic operations are excluded. `precision`: of products of
         float32.
         """
-        began = time.monotonic()
+        start = time.monotonic()
         options = DETERMINISTIC if deterministic and self.kind == "gpu" else {}
         platform = _PLATFORMS[self.kind].split(",")[0]
         for kernel in dict.fromkeys([program.attention, PLAIN]):
-            module, updated = to_stablehlo(program.hlo, precision)
-            if refused := replace(module, kernel, platform, deterministic):
-                self.say(f"attention by {NAMES[PLAIN]} instead: {refused}")
+            module, updated_arguments = to_stablehlo(program.hlo, precision)
+            if refusal := replace(module, kernel, platform, deterministic):
+                self.say(f"attention by {NAMES[PLAIN]} instead: {refusal}")
                 kernel = PLAIN
             try:
-                executable = self._built(module, options, began)
+                binary = self._build(module, options, start)
                 break
             # Of a kernel's compiler, errors of C++ arrive as others.
             except (self._jax.errors.JaxRuntimeError, LookupError) as error:
-                if kernel == PLAIN or _NO_ROOM.search(str(error)):
+                if kernel == PLAIN or _NO_MEMORY.search(str(error)):
                     raise explained(error, "the compiler") from error
                 reason = first_sentence(error)
                 self.say(f"attention by {NAMES[PLAIN]} instead: {reason}")
-        compiled = Executable(self, executable, program, updated)
-        seconds = time.monotonic() - began
-        took, took_long = duration(seconds), seconds >= _WORTH_A_LINE
-        if took_long or not Client._has_compiled:
-            self.say(f"compiled in {took}; {compiled.memory()}")
+        executable = Executable(self, binary, program, updated_arguments)
+        seconds = time.monotonic() - start
+        if seconds >= _LINE_SECONDS or not Client._has_compiled:
+            self.say(f"compiled in {duration(seconds)}; {executable.memory()}")
         Client._has_compiled = True
-        return compiled
+        return executable
 
-    def _built(self, module, options, began):
+    def _build(self, module, options, start):
         if hosts.count() > 1:
             content = module.operation.get_asm(enable_debug_info=False)
             facts = {
@@ -192,11 +191,11 @@ class Client:
                 "the kind of device": self.devices[0].device_kind,
             }
             hosts.agree("compile", facts)
-        work = InBackground(lambda: self._compiled(module, options))
+        work = InBackground(lambda: self._compile_module(module, options))
         try:
             while not work.done(_LINE_EVERY):
-                passed = duration(time.monotonic() - began)
-                self.say(f"compiling for {self.describe()}: {passed} so far")
+                elapsed = duration(time.monotonic() - start)
+                self.say(f"compiling for {self.describe()}: {elapsed} so far")
         except BaseException:
             # Nobody can stop the compiler: the interpreter's own end would wait for its
             # threads, and crash.
@@ -204,12 +203,12 @@ class Client:
             raise
         return work.result()
 
-    def _compiled(self, module, options):
+    def _compile_module(self, module, options):
         from jax._src import compiler
         from jax._src.lib import xla_client
 
         devices = self.devices
-        chosen = compiler.get_compile_options(
+        compile_options = compiler.get_compile_options(
             num_replicas=len(devices),
             num_partitions=1,
             device_assignment=np.array([[device.id] for device in devices]),
@@ -220,12 +219,12 @@ class Client:
                 devices[0].client,
                 module,
                 np.array(devices),
-                chosen,
+                compile_options,
                 [],
                 xla_client.DeviceList(tuple(devices)),
             )
 
-    def _joined(self, parts):
+    def _join(self, parts):
         return self._jax.make_array_from_single_device_arrays(
             parts[0].shape, self._everywhere, parts
         )
@@ -239,20 +238,22 @@ class Executable:
         client: Client,
         executable: Any,
         program: ExportedProgram,
-        updated: Mapping[int, int],
+        updated_arguments: Mapping[int, int],
     ):
         self._client, self._executable = client, executable
         self._features = [argument.name for argument in program.features]
         self._names = program.results
         # Results come before variables, which follow the features as arguments.
-        first, count = len(self._features), len(self._names)
-        self._updated = {place: at - first for place, at in updated.items()}
-        variables = len(program.variables)
-        expected = range(count, count + len(self._updated))
-        in_range = all(0 <= at < variables for at in self._updated.values())
-        if sorted(self._updated) != list(expected) or not in_range:
+        feature_count, count = len(self._features), len(self._names)
+        # Index of a result -> index of the variable whose new value it is.
+        self._updates = {r: a - feature_count for r, a in updated_arguments.items()}
+        indexes = range(len(program.variables))
+        expected = range(count, count + len(self._updates))
+        in_range = all(index in indexes for index in self._updates.values())
+        if sorted(self._updates) != list(expected) or not in_range:
             raise ValueError(
-                f"results {sorted(updated)} are variables, expected {list(expected)}"
+                f"results {sorted(updated_arguments)} are variables, "
+                f"expected {list(expected)}"
             )
 
     def memory(self) -> Memory:
@@ -270,8 +271,8 @@ class Executable:
     def peak(self) -> str:
         """The most bytes that a device of this process has used, in words, or ""."""
         device = self._client.devices[self._client.local[0]]
-        used = (device.memory_stats() or {}).get("peak_bytes_in_use")
-        return f"at most {used / 2**30:.2f} GiB used on a device" if used else ""
+        peak = (device.memory_stats() or {}).get("peak_bytes_in_use")
+        return f"at most {peak / 2**30:.2f} GiB used on a device" if peak else ""
 
     def check_memory(self) -> None:
         memory = self.memory()
@@ -280,7 +281,7 @@ class Executable:
                 f"does not fit: a device needs {memory.needed / 2**30:.1f} GiB "
                 f"({memory.arguments / 2**30:.1f} of weights, slots and features, "
                 f"{memory.temporary / 2**30:.1f} of other tensors) and has "
-                f"{memory.available / 2**30:.1f}; {_SAVES_MEMORY}"
+                f"{memory.available / 2**30:.1f}; {_MEMORY_ADVICE}"
             )
 
     def run(
@@ -295,36 +296,36 @@ class Executable:
         with self._client.explained():
             outputs = self._executable.execute_sharded(arguments)
             arrays = outputs.disassemble_into_single_device_arrays()
-        for place, at in self._updated.items():
-            variables[at] = self._client._joined(arrays[place])
-        return {name: arrays[place] for place, name in enumerate(self._names)}
+        for result, index in self._updates.items():
+            variables[index] = self._client._join(arrays[result])
+        return {name: arrays[result] for result, name in enumerate(self._names)}
 
 
 def try_devices(kind: str) -> list[str]:
     """Runs a product on each device of this process, and a sum over all of them;
     returns what each device is."""
-    jax = _configured(kind, 2)
+    jax = _configure_jax(kind, 2)
     jax.config.update("jax_enable_compilation_cache", False)
-    local = [
+    local_devices = [
         device
         for device in _devices(jax, kind)
         if device.process_index == jax.process_index()
     ]
     factor = np.arange(64 * 64, dtype=np.float32).reshape(64, 64) / 4096
     multiply = jax.jit(lambda x: jax.numpy.matmul(x, x, precision="highest"))
-    for device in local:
+    for device in local_devices:
         product = multiply(jax.device_put(factor, device))
         if not np.allclose(product, factor @ factor, rtol=1e-5):
             raise UserError(f"{device}: its product of two matrices is wrong")
-    mesh = jax.sharding.Mesh(np.array(local), ["all"])
-    spread = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("all"))
-    numbers = jax.device_put(np.arange(len(local), dtype=np.float32), spread)
-    if float(jax.jit(jax.numpy.sum)(numbers)) != sum(range(len(local))):
-        raise UserError(f"the sum over {len(local)} devices is wrong")
-    return [_described(device) for device in local]
+    mesh = jax.sharding.Mesh(np.array(local_devices), ["all"])
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("all"))
+    numbers = jax.device_put(np.arange(len(local_devices), dtype=np.float32), sharding)
+    if float(jax.jit(jax.numpy.sum)(numbers)) != sum(range(len(local_devices))):
+        raise UserError(f"the sum over {len(local_devices)} devices is wrong")
+    return [_describe(device) for device in local_devices]
 
 
-def _described(device):
+def _describe(device):
     limit = (device.memory_stats() or {}).get("bytes_limit")
     return f"{device.device_kind}{f', {readable_bytes(limit)}' if limit else ''}"
 
@@ -350,13 +351,13 @@ def _cached_on_each_host():
     from jax._src import distributed
 
     state = distributed.global_state
-    before = state.process_id
+    old_process_id = state.process_id
     if hosts.is_first_of_host():
         state.process_id = 0
     try:
         yield
     finally:
-        state.process_id = before
+        state.process_id = old_process_id
 
 
 def _in_order(kind, devices, mesh):
@@ -369,11 +370,11 @@ def _in_order(kind, devices, mesh):
             f"MeshConfig.mesh_shape: has {count} processors, and there "
             f"{_are(len(devices), kind)}; make them equal, e.g. data:{len(devices)}"
         )
-    places = [(*device.coords, device.core_on_chip) for device in devices]
-    return [devices[index] for index in device_order(places, mesh)]
+    coordinates = [(*device.coords, device.core_on_chip) for device in devices]
+    return [devices[index] for index in device_order(coordinates, mesh)]
 
 
-def imported(kind: str) -> Any:
+def import_jax(kind: str) -> Any:
     """JAX, set to the devices of a kind, if it fits."""
     needs = f"--accelerator={kind}: needs JAX"
     install = f"pip install 'decoupled[{accelerators.extra(kind)}]'"
@@ -382,15 +383,15 @@ def imported(kind: str) -> Any:
             install = "use Python 3.12 or newer, and there " + install
         raise UserError(f"{needs}, which is not installed; {install}")
     version = importlib.metadata.version("jax")
-    if tuple(map(int, version.split(".")[:2])) < _OLDEST:
-        oldest = ".".join(map(str, _OLDEST))
+    if tuple(map(int, version.split(".")[:2])) < _OLDEST_RELEASE:
+        oldest = ".".join(map(str, _OLDEST_RELEASE))
         raise UserError(f"{needs} {oldest} or newer, this is {version}; {install}")
-    asked = os.environ.get("JAX_PLATFORMS")
+    setting = os.environ.get("JAX_PLATFORMS")
     platforms = _PLATFORMS[kind]
-    if asked and platforms.partition(",")[0] not in asked.split(","):
+    if setting and platforms.partition(",")[0] not in setting.split(","):
         raise UserError(
-            f"--accelerator={kind}: the environment has JAX_PLATFORMS={asked}, which "
-            "leaves these devices out; unset it"
+            f"--accelerator={kind}: the environment has JAX_PLATFORMS={setting}, "
+            "which leaves these devices out; unset it"
         )
     if os.environ.get("TF_CPP_MIN_LOG_LEVEL") == decoupled.LOG_LEVEL:
         # The package's level for TensorFlow, which is loaded. JAX's libraries read it
@@ -402,8 +403,8 @@ def imported(kind: str) -> Any:
     return jax
 
 
-def _configured(kind, count):
-    jax = imported(kind)
+def _configure_jax(kind, count):
+    jax = import_jax(kind)
     settings = {
         "jax_enable_x64": True,
         "jax_compilation_cache_dir": os.environ.get("JAX_COMPILATION_CACHE_DIR")
@@ -464,27 +465,27 @@ class InBackground:
         return value
 
 
-def explained(error: Exception, who: str) -> Exception:
+def explained(error: Exception, part: str) -> Exception:
     """What a user can do about an error of XLA's; others stay as they are."""
-    if _NO_ROOM.search(str(error)):
+    if _NO_MEMORY.search(str(error)):
         return UserError(
-            f"{who} ran out of memory ({first_sentence(error)}); {_SAVES_MEMORY}"
+            f"{part} ran out of memory ({first_sentence(error)}); {_MEMORY_ADVICE}"
         )
-    if hosts.count() > 1 and who != "the compiler" and _LOST.search(str(error)):
+    if hosts.count() > 1 and part != "the compiler" and _LOSS.search(str(error)):
         return WorkerLost(
             f"another process is gone ({in_one_line(first_sentence(error))[:200]}); "
             "run again, what is saved is kept"
         )
     if "NCCL" in str(error):
         return UserError(
-            f"{who}: {first_sentence(error)}; NCCL needs memory beside JAX's own: try "
+            f"{part}: {first_sentence(error)}; NCCL needs memory beside JAX's own: try "
             "XLA_PYTHON_CLIENT_MEM_FRACTION=0.65, and NCCL_DEBUG=INFO says more"
         )
     return error
 
 
 def first_sentence(error: Exception) -> str:
-    """Of an error's message."""
+    """The first sentence of an error's message."""
     return " ".join(str(error).split()).partition(". ")[0].rstrip(".")
 
 

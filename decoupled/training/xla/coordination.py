@@ -16,7 +16,7 @@ from decoupled.training.xla.adapter import (
     InBackground,
     explained,
     first_sentence,
-    imported,
+    import_jax,
 )
 
 # After so many seconds without a sign of life a process is taken for dead.
@@ -25,7 +25,7 @@ _HEARTBEAT_SECONDS = 100
 
 def environment(kind: str) -> dict[str, str]:
     """Packages and variables that must be equal on all hosts."""
-    imported(kind)
+    import_jax(kind)
     packages = ("jax", "jaxlib", "numpy", "sentencepiece", "matplotlib")
     facts = {name: _version(name) for name in packages}
     facts["tensorflow"] = tensorflow.__version__
@@ -47,7 +47,7 @@ def _version(package):
 
 def scheduled_hosts(kind: str, seconds: float) -> Hosts | None:
     """The processes that Slurm, MPI or the TPU's own description name, if any."""
-    imported(kind)
+    import_jax(kind)
     from jax._src import clusters
 
     for cluster in clusters.ClusterEnv._cluster_types:
@@ -58,9 +58,9 @@ def scheduled_hosts(kind: str, seconds: float) -> Hosts | None:
             continue
         address = cluster.get_coordinator_address(60, None)
         devices = None
-        local = cluster.get_local_process_id()
-        if kind == "gpu" and local is not None:
-            devices = (local,)
+        local_index = cluster.get_local_process_id()
+        if kind == "gpu" and local_index is not None:
+            devices = (local_index,)
         count, index = cluster.get_process_count(), cluster.get_process_id()
         # One that nobody asked to join needs no service.
         return Hosts(address, count, index, seconds, devices) if count > 1 else None
@@ -70,28 +70,28 @@ def scheduled_hosts(kind: str, seconds: float) -> Hosts | None:
 class Coordination:
     """JAX's service of several processes: a table of texts, and who is alive."""
 
-    def __init__(self, kind: str, described: Hosts):
-        jax = imported(kind)
+    def __init__(self, kind: str, process_group: Hosts):
+        jax = import_jax(kind)
         # Ours ends the others; JAX's would abort them. Ours hears SIGTERM.
         jax.config.update("jax_enable_recoverability", True)
         jax.config.update("jax_enable_preemption_service", False)
-        host, port = described.address
+        host, port = process_group.address
         host = f"[{host}]" if ":" in host else host
-        interface = host if described.is_local else "[::]"
+        interface = host if process_group.is_local else "[::]"
         try:
             jax.distributed.initialize(
                 f"{host}:{port}",
-                described.count,
-                described.index,
-                local_device_ids=described.devices,
+                process_group.count,
+                process_group.index,
+                local_device_ids=process_group.devices,
                 cluster_detection_method="deactivate",
-                initialization_timeout=int(described.seconds),
+                initialization_timeout=int(process_group.seconds),
                 heartbeat_timeout_seconds=_HEARTBEAT_SECONDS,
                 coordinator_bind_address=f"{interface}:{port}",
             )
         except jax.errors.JaxRuntimeError as error:
             raise WorkerLost(
-                f"{described.coordinator}: the service of JAX cannot be reached "
+                f"{process_group.coordinator}: the service of JAX cannot be reached "
                 f"({first_sentence(error)})"
             ) from error
         from jax._src import distributed
@@ -101,7 +101,7 @@ class Coordination:
 
     def set(self, key: str, value: str) -> None:
         """Writes a value, once for each key."""
-        with self._reached():
+        with self._service_errors():
             self._client.key_value_set(key, value)
 
     def try_set(self, key: str, value: str) -> None:
@@ -117,7 +117,7 @@ class Coordination:
         )
         while not work.done(1.0):
             pass
-        with self._reached():
+        with self._service_errors():
             return work.result()
 
     def wait_for(self, key: str) -> str | None:
@@ -127,8 +127,8 @@ class Coordination:
         except self._error:
             return None
 
-    def below(self, folder: str) -> list[str]:
-        with self._reached():
+    def values_below(self, folder: str) -> list[str]:
+        with self._service_errors():
             return [value for _, value in self._client.key_value_dir_get(f"{folder}/")]
 
     def peek(self, key: str, silent: bool = False) -> str | None:
@@ -141,10 +141,10 @@ class Coordination:
             raise explained(error, "the service") from error
 
     def delete(self, folder: str) -> None:
-        with self._reached():
+        with self._service_errors():
             self._client.key_value_delete(f"{folder}/")
 
-    def living(self, count: int) -> list[int] | None:
+    def live_indexes(self, count: int) -> list[int] | None:
         """Who is alive, when all who are have asked; None if nobody answers."""
         try:
             return list(self._client.get_live_nodes(list(range(count))))
@@ -156,7 +156,7 @@ class Coordination:
         self._jax.distributed.shutdown()
 
     @contextlib.contextmanager
-    def _reached(self):
+    def _service_errors(self):
         try:
             yield
         except self._error as error:

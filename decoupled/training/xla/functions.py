@@ -30,44 +30,46 @@ class DeviceFunction:
         self._programs: dict[tuple, tuple[Executable, list]] = {}
         # id of a captured tensor -> the tensor, without which another could get its id,
         # and its array on the devices.
-        self._captured: dict[int, tuple[tf.Tensor, Array]] = {}
+        self._captured_arrays: dict[int, tuple[tf.Tensor, Array]] = {}
 
     def __call__(self, *arrays: np.ndarray) -> np.ndarray:
         """The result for arrays of a shape; each new shape is compiled first."""
         shares = [np.split(array, self.devices) for array in arrays]
         key = tuple((parts[0].shape, parts[0].dtype.str) for parts in shares)
         if key not in self._programs:
-            self._programs[key] = self._compiled([parts[0] for parts in shares])
-        executable, captured = self._programs[key]
+            self._programs[key] = self._compile([parts[0] for parts in shares])
+        executable, captured_arrays = self._programs[key]
         features = {
-            str(place): self._client.put(parts) for place, parts in enumerate(shares)
+            str(index): self._client.put(parts) for index, parts in enumerate(shares)
         }
-        results = executable.run(features, captured)["result"]
+        results = executable.run(features, captured_arrays)["result"]
         return np.concatenate([np.asarray(part) for part in results], self._axis)
 
-    def _compiled(self, arrays: Sequence[np.ndarray]) -> tuple[Executable, list]:
+    def _compile(self, arrays: Sequence[np.ndarray]) -> tuple[Executable, list]:
         traced = tf.function(self._function, jit_compile=True, autograph=False)
         specs = [tf.TensorSpec(array.shape, array.dtype) for array in arrays]
-        concrete = traced.get_concrete_function(*specs)
-        captured, described = [], []
-        variables = {id(v.handle): v for v in concrete.variables}
-        for place, tensor in enumerate(concrete.captured_inputs):
-            if id(tensor) not in self._captured:
+        concrete_function = traced.get_concrete_function(*specs)
+        captured_arrays, variable_arguments = [], []
+        variables = {id(v.handle): v for v in concrete_function.variables}
+        for index, tensor in enumerate(concrete_function.captured_inputs):
+            if id(tensor) not in self._captured_arrays:
                 value = variables.get(id(tensor), tensor).numpy()
-                on_device = self._client.put_everywhere(value)
-                self._captured[id(tensor)] = (tensor, on_device)
-            _, array = self._captured[id(tensor)]
-            described.append(Argument(str(place), list(array.shape), array.dtype.name))
-            captured.append(array)
+                device_array = self._client.put_everywhere(value)
+                self._captured_arrays[id(tensor)] = (tensor, device_array)
+            _, array = self._captured_arrays[id(tensor)]
+            variable_arguments.append(
+                Argument(str(index), list(array.shape), array.dtype.name)
+            )
+            captured_arrays.append(array)
         program = ExportedProgram(
             hlo=traced.experimental_get_compiler_ir(*specs)(stage="hlo_serialized"),
             features=[
-                Argument(str(place), list(array.shape), array.dtype.name)
-                for place, array in enumerate(arrays)
+                Argument(str(index), list(array.shape), array.dtype.name)
+                for index, array in enumerate(arrays)
             ],
-            variables=described,
+            variables=variable_arguments,
             results=["result"],
             layouts=[],
             cores=self.devices,
         )
-        return self._client.compile(program, False, "highest"), captured
+        return self._client.compile(program, False, "highest"), captured_arrays

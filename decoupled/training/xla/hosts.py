@@ -40,17 +40,17 @@ from decoupled.training.xla.coordination import (
 )
 
 # Keys of the table.
-_ENDED, _SEEN, _LEFT = "ended", "seen", "left"
-_ASKED, _LOOKS, _STOP = "asked", "looks", "stop"
+_END_KEY, _SEEN_KEY, _LEFT_KEY = "ended", "seen", "left"
+_SIGNAL_KEY, _LOOK_KEY, _STOP_KEY = "asked", "looks", "stop"
 # Seconds that a process has to end by itself in the error that ended another, and that
 # process 0 waits at an error until the others have read why.
-_OWN_END, _READ_WHY = 3.0, 15.0
+_OWN_END_SECONDS, _READ_SECONDS = 3.0, 15.0
 # Seconds between two questions who is alive, and whether this process moves.
 _INTERVAL = 2.0
 # A step that takes so many seconds, and so many times as long as others, never ends.
 _STUCK_SECONDS, _STUCK_TIMES = 600.0, 20
 # A process may be a step ahead of the one that is told to stop.
-_AHEAD = 2
+_STEPS_AHEAD = 2
 
 
 _watch: "_Watch | None" = None
@@ -65,22 +65,22 @@ def joined(hardware: Hardware, facts: Mapping[str, str]) -> Iterator[None]:
     """
     global _watch
     kind = hardware.accelerator
-    described = kind and (
+    process_group = kind and (
         hardware.hosts or scheduled_hosts(kind, hardware.patience_seconds)
     )
-    if not described:
+    if not process_group:
         yield
         return
-    names = join(described, {**facts, **environment(kind)}, console.say)
-    table = Coordination(kind, described)
-    group = hosts.Group(described.index, names, table, described.seconds)
-    if described.index:
-        endings.call_command(f"{endings.command()}, {names[described.index]}")
+    names = join(process_group, {**facts, **environment(kind)}, console.say)
+    table = Coordination(kind, process_group)
+    group = hosts.Group(process_group.index, names, table, process_group.seconds)
+    if process_group.index:
+        endings.call_command(f"{endings.command()}, {names[process_group.index]}")
         # Libraries write there as process 0's do.
         sys.stdout.flush()
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     endings.end_at_once()
-    _watch = _Watch(described, names, table)
+    _watch = _Watch(process_group, names, table)
     with hosts.member(group), _terminating():
         if len(names) > 1:
             console.say(f"{len(names)} processes: {', '.join(names)}")
@@ -101,18 +101,19 @@ def shared(folder: str) -> Iterator[None]:
     if token is None:
         yield
         return
-    seen = hosts.gather("look for a file", files.exists(token))
+    can_see = hosts.gather("look for a file", files.exists(token))
     gfile.remove(token)
-    blind = [name for name, sees in zip(_watch.names, seen, strict=True) if not sees]
-    if blind:
+    names = _watch.names
+    blind_names = [n for n, sees in zip(names, can_see, strict=True) if not sees]
+    if blind_names:
         raise UserError(
-            f"{folder}: {', '.join(blind)} does not see what {_watch.names[0]} writes "
+            f"{folder}: {', '.join(blind_names)} does not see what {names[0]} writes "
             "there; give a folder that all hosts share (NFS, or gs://)"
         )
     if "://" in folder:
         yield
         return
-    logs = _watch.messages = os.path.join(folder, "logs")
+    logs = _watch.message_folder = os.path.join(folder, "logs")
     os.makedirs(logs, exist_ok=True)
     endings.keep_messages(os.path.join(logs, f"process-{hosts.index()}.txt"))
     hosts.gather("the beginning", None)
@@ -142,11 +143,11 @@ def _terminating():
     def terminate(number, frame):
         raise Terminated("SIGTERM: ended; run again to go on")
 
-    before = signal.signal(signal.SIGTERM, terminate)
+    old_handler = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, old_handler)
 
 
 class AgreedStop:
@@ -158,7 +159,7 @@ class AgreedStop:
 
     def __init__(self, stop: StopOnSignal):
         self._stop = stop
-        self._asked, self._looks, self._at = False, False, None
+        self._has_asked, self._is_looking, self._stop_step = False, False, None
 
     def after(self, step: int) -> bool:
         """To be asked when a step is started and the one before it has been read.
@@ -168,114 +169,117 @@ class AgreedStop:
         """
         if _watch is None:
             return self._stop.after_steps()
-        if self._stop.received is not None and not self._asked:
-            _watch.table.try_set(_ASKED, str(self._stop.received))
-            self._asked = True
-        if _watch.asked is None:
+        if self._stop.signal_number is not None and not self._has_asked:
+            _watch.table.try_set(_SIGNAL_KEY, str(self._stop.signal_number))
+            self._has_asked = True
+        if _watch.stop_signal is None:
             return False
-        if not self._looks:
-            _watch.table.try_set(f"{_LOOKS}/{hosts.index()}", "")
-            self._looks = True
-        if self._at is None:
-            if hosts.is_first() and len(_watch.table.below(_LOOKS)) == hosts.count():
-                _watch.table.try_set(_STOP, str(step + _AHEAD))
-            self._at = int(_watch.table.peek(_STOP) or 0) or None
-        if self._at is None or step < self._at:
+        if not self._is_looking:
+            _watch.table.try_set(f"{_LOOK_KEY}/{hosts.index()}", "")
+            self._is_looking = True
+        if self._stop_step is None:
+            if hosts.is_first() and self._all_look():
+                _watch.table.try_set(_STOP_KEY, str(step + _STEPS_AHEAD))
+            self._stop_step = int(_watch.table.peek(_STOP_KEY) or 0) or None
+        if self._stop_step is None or step < self._stop_step:
             return False
-        self._stop.received = _watch.asked
+        self._stop.signal_number = _watch.stop_signal
         return True
+
+    def _all_look(self):
+        return len(_watch.table.values_below(_LOOK_KEY)) == hosts.count()
 
 
 def moves() -> None:
     """Tells the watch that a step is done."""
     if _watch is not None:
-        _watch.moved()
+        _watch.note_move()
 
 
 def pauses() -> None:
     """Tells the watch that something begins that may take long."""
     if _watch is not None:
-        _watch.last = None
+        _watch.last_move = None
 
 
 class _Watch:
     """Looks after the others, and ends this process where it could only wait."""
 
-    def __init__(self, described: Hosts, names: list[str], table: Coordination):
+    def __init__(self, process_group: Hosts, names: list[str], table: Coordination):
         self.names, self.table = names, table
-        self._hosts, self._mine = described, names[described.index]
-        self.last: float | None = None
+        self._hosts, self._own_name = process_group, names[process_group.index]
+        self.last_move: float | None = None
         # The folder with what libraries write.
-        self.messages: str | None = None
+        self.message_folder: str | None = None
         # The signal for which the others are asked to stop.
-        self.asked: int | None = None
-        self._taken: list[float] = []
+        self.stop_signal: int | None = None
+        self._step_seconds: list[float] = []
         self._code: int | None = None
-        self._note: str | None = None
+        self._end_note: str | None = None
         self._on_abort()
         for work in (self._hear, self._hear_stop, self._count, self._see_moves):
             threading.Thread(target=work, daemon=True, name="watch").start()
 
-    def moved(self) -> None:
+    def note_move(self) -> None:
         now = time.monotonic()
-        if self.last is not None:
-            self._taken = [*self._taken[-99:], now - self.last]
-        self.last = now
+        if self.last_move is not None:
+            self._step_seconds = [*self._step_seconds[-99:], now - self.last_move]
+        self.last_move = now
 
     def tell(self, error: BaseException) -> None:
         """Tells the others why this process ends; they end too."""
         pauses()
         code, line = endings.code_and_line(error)
         code = 1 if code is None else code
-        if code == WORKER_LOST_CODE and (note := self.table.peek(_ENDED, True)):
+        if code == WORKER_LOST_CODE and (note := self.table.peek(_END_KEY, True)):
             # It is gone because of an error of its own.
-            self.table.try_set(f"{_SEEN}/{self._hosts.index}", "")
+            self.table.try_set(f"{_SEEN_KEY}/{self._hosts.index}", "")
             self._leave_as(note)
         line = line or in_one_line(str(error) or type(error).__name__)
         self._code = code
-        self.table.try_set(_ENDED, json.dumps([self._hosts.index, code, line]))
-        self.table.try_set(f"{_SEEN}/{self._hosts.index}", "")
-        self._wait_for_others(_SEEN)
+        self.table.try_set(_END_KEY, json.dumps([self._hosts.index, code, line]))
+        self.table.try_set(f"{_SEEN_KEY}/{self._hosts.index}", "")
+        self._wait_for_others(_SEEN_KEY)
 
     def finish(self) -> None:
         """Leaves the service, which process 0 ends last."""
         self._code = 0
         pauses()
-        self.table.try_set(f"{_LEFT}/{self._hosts.index}", "")
-        self._wait_for_others(_LEFT)
+        self.table.try_set(f"{_LEFT_KEY}/{self._hosts.index}", "")
+        self._wait_for_others(_LEFT_KEY)
         self.table.close()
 
     def _wait_for_others(self, folder):
         """Process 0 has the service, without which JAX aborts the others."""
-        deadline = time.monotonic() + _READ_WHY
+        deadline = time.monotonic() + _READ_SECONDS
         while self._hosts.index == 0 and time.monotonic() < deadline:
-            if len(self.table.below(folder)) == len(self.names):
+            if len(self.table.values_below(folder)) == len(self.names):
                 break
             time.sleep(0.05)
-        # They end.
+        # The others end.
         time.sleep(0.2 if self._hosts.index == 0 else 0.0)
 
     def _hear(self):
         while self._code is None:
-            note = self.table.wait_for(_ENDED)
+            note = self.table.wait_for(_END_KEY)
             if note is None:
                 time.sleep(_INTERVAL)
             elif json.loads(note)[0] != self._hosts.index:
-                self._note = note
-                # In the same error, most likely.
-                time.sleep(_OWN_END)
-                self.table.try_set(f"{_SEEN}/{self._hosts.index}", "")
+                self._end_note = note
+                # This process most likely meets the same error.
+                time.sleep(_OWN_END_SECONDS)
+                self.table.try_set(f"{_SEEN_KEY}/{self._hosts.index}", "")
                 self._leave_as(note)
             else:
                 return
 
     def _hear_stop(self):
-        while self._code is None and self.asked is None:
-            number = self.table.wait_for(_ASKED)
+        while self._code is None and self.stop_signal is None:
+            number = self.table.wait_for(_SIGNAL_KEY)
             if number is None:
                 time.sleep(_INTERVAL)
             else:
-                self.asked = int(number)
+                self.stop_signal = int(number)
 
     def _leave_as(self, note):
         index, code, line = json.loads(note)
@@ -284,52 +288,53 @@ class _Watch:
     def _count(self):
         """Waits until a process gives no sign of life."""
         while self._code is None:
-            living = self.table.living(len(self.names))
-            if living is not None and len(living) < len(self.names):
-                lost = [n for i, n in enumerate(self.names) if i not in living]
-                time.sleep(_OWN_END)
+            indexes = self.table.live_indexes(len(self.names))
+            if indexes is not None and len(indexes) < len(self.names):
+                names = [n for i, n in enumerate(self.names) if i not in indexes]
+                time.sleep(_OWN_END_SECONDS)
                 if self._code is None:
-                    self._lost(f"{', '.join(lost)}: gives no sign of life")
+                    self._leave_as_lost(f"{', '.join(names)}: gives no sign of life")
             time.sleep(_INTERVAL)
 
     def _see_moves(self):
         while self._code is None:
             time.sleep(_INTERVAL)
-            last, taken = self.last, self._taken
-            if last is None:
+            last_move, step_seconds = self.last_move, self._step_seconds
+            if last_move is None:
                 continue
-            usual = statistics.median(taken) if taken else 0.0
-            limit = max(_STUCK_SECONDS, _STUCK_TIMES * usual)
-            if time.monotonic() - last > limit:
+            median_seconds = statistics.median(step_seconds) if step_seconds else 0.0
+            limit = max(_STUCK_SECONDS, _STUCK_TIMES * median_seconds)
+            if time.monotonic() - last_move > limit:
                 faulthandler.dump_traceback(sys.stderr, all_threads=True)
-                self._lost(f"{self._mine}: no step for {limit:.0f} s")
+                self._leave_as_lost(f"{self._own_name}: no step for {limit:.0f} s")
 
     def _on_abort(self):
         """JAX aborts a process that hears no more of process 0."""
         libc = ctypes.CDLL(None)
 
-        def aborted(number):
+        def abort(number):
             if self._code is not None:
                 os._exit(self._code)
             try:
                 socket.create_connection(self._hosts.address, 5.0).close()
             except OSError:
-                self._lost(f"{self.names[0]}: is gone")
-            # A defect, which aborts as it would have.
+                self._leave_as_lost(f"{self.names[0]}: is gone")
+            # This is a defect; the process aborts as it would have without the handler.
             libc.signal(number, None)
 
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_int)
-        # Kept, as long as it may be called.
-        self._handler = kind(aborted)
+        handler_type = ctypes.CFUNCTYPE(None, ctypes.c_int)
+        # Python must keep the handler as long as it may be called.
+        self._handler = handler_type(abort)
         libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
         libc.signal(signal.SIGABRT, ctypes.cast(self._handler, ctypes.c_void_p))
 
-    def _lost(self, what):
-        if self._note is not None:
-            self._leave_as(self._note)
-        more = f"; {self.messages} may say why" if self.messages else ""
+    def _leave_as_lost(self, problem):
+        if self._end_note is not None:
+            self._leave_as(self._end_note)
+        hint = f"; {self.message_folder} may say why" if self.message_folder else ""
         self._leave(
-            WORKER_LOST_CODE, f"error: {what}; run again, what is saved is kept{more}"
+            WORKER_LOST_CODE,
+            f"error: {problem}; run again, what is saved is kept{hint}",
         )
 
     def _leave(self, code, line):

@@ -25,11 +25,11 @@ NAMES = {
 DETERMINISTIC = {"xla_gpu_exclude_nondeterministic_ops": True}
 _FORWARD, _BACKWARD = "decoupled.attention", "decoupled.attention_gradient"
 _VERSION = 1
-# Of the lanes of a TPU; splash attention takes multiples.
+# The number of a TPU's lanes; splash attention takes multiples of it.
 _LANES = 128
-# Of its blocks of queries and keys; what is faster was not tried.
+# Sizes of splash attention's blocks of queries and keys; their speed was not compared.
 _BLOCKS = (128, 256, 384, 512)
-_MASKED = -1e9
+_MASK_BIAS = -1e9
 
 Array = Any
 
@@ -41,23 +41,23 @@ def replace(module: Any, kernel: str, platform: str, deterministic: bool) -> str
     """
     with module.context:
         calls = [_Call(operation) for operation in _calls(module)]
-        refused = ""
+        refusal = ""
         for pair in _PAIRS[kernel]:
             try:
-                functions = _lowered(calls, pair, platform)
+                functions = _lower_calls(calls, pair, platform)
             except Exception as error:
                 # A kernel refuses shapes, devices and versions in many ways.
                 reason = " ".join(str(error).split()).partition(". ")[0]
-                refused = f"{refused}; {reason}" if refused else reason
+                refusal = f"{refusal}; {reason}" if refusal else reason
             else:
-                refused = ""
+                refusal = ""
                 break
         else:
-            functions = _lowered(calls, _PLAIN_PAIR, platform)
+            functions = _lower_calls(calls, _PLAIN_PAIR, platform)
         _put(module, calls, functions)
         if deterministic:
             _order_sums(module)
-    return refused
+    return refusal
 
 
 def _calls(module):
@@ -97,7 +97,7 @@ class _Call:
         self.key = (self.target, self.config, *map(str, self.operands + self.results))
 
 
-def _lowered(calls, pair, platform):
+def _lower_calls(calls, pair, platform):
     """Key of a call -> text of the module that computes it."""
     import jax
 
@@ -142,19 +142,19 @@ def _put(module, calls, functions):
     for number, (key, text) in enumerate(functions.items()):
         prefix = f"attention_{number}_"
         names[key] = f"{prefix}main"
-        inner = ir.Module.parse(text)
-        for function in list(inner.body.operations):
+        kernel = ir.Module.parse(text)
+        for function in list(kernel.body.operations):
             name = ir.StringAttr(function.attributes["sym_name"]).value
-            unique = prefix + name
-            ir.SymbolTable.replace_all_symbol_uses(name, unique, inner.operation)
-            ir.SymbolTable.set_symbol_name(function, unique)
+            new_name = prefix + name
+            ir.SymbolTable.replace_all_symbol_uses(name, new_name, kernel.operation)
+            ir.SymbolTable.set_symbol_name(function, new_name)
             ir.SymbolTable.set_visibility(function, "private")
-        for function in list(inner.body.operations):
+        for function in list(kernel.body.operations):
             module.body.append(function)
     for call in calls:
         operation = call.operation
         with operation.location, ir.InsertionPoint(operation):
-            called = func.CallOp(
+            kernel_call = func.CallOp(
                 call.results,
                 ir.FlatSymbolRefAttr.get(names[call.key]),
                 list(operation.operands),
@@ -162,7 +162,7 @@ def _put(module, calls, functions):
         for use in list(operation.results[0].uses):
             element = use.owner
             index = ir.IntegerAttr(element.attributes["index"]).value
-            element.results[0].replace_all_uses_with(called.results[index])
+            element.results[0].replace_all_uses_with(kernel_call.results[index])
             element.operation.erase()
         operation.erase()
     module.operation.verify()
@@ -193,10 +193,10 @@ def _scores(query, key, queries, memory, scale):
     import jax.numpy as jnp
 
     products = jnp.einsum("bhqd,bhkd->bhqk", query, key).astype(jnp.float32)
-    return products * scale + jnp.where(_same(queries, memory), 0.0, _MASKED)
+    return products * scale + jnp.where(_mask(queries, memory), 0.0, _MASK_BIAS)
 
 
-def _same(queries, memory):
+def _mask(queries, memory):
     return queries[:, None, :, None] == memory[:, None, None, :]
 
 
@@ -220,10 +220,10 @@ def _plain_gradient(
     scores = _scores(query, key, queries, memory, scale)
     weights = jnp.exp(scores - log_sum[..., None])
     d_weights = jnp.einsum("bhqd,bhkd->bhqk", d_heads, value).astype(jnp.float32)
-    inner = jnp.sum(
+    inner_products = jnp.sum(
         heads.astype(jnp.float32) * d_heads.astype(jnp.float32), -1, keepdims=True
     )
-    d_scores = (weights * (d_weights - inner) * scale).astype(query.dtype)
+    d_scores = (weights * (d_weights - inner_products) * scale).astype(query.dtype)
     return (
         jnp.einsum("bhqk,bhkd->bhqd", d_scores, key),
         jnp.einsum("bhqk,bhqd->bhkd", d_scores, query),
@@ -231,34 +231,34 @@ def _plain_gradient(
     )
 
 
-def _filled_up(forward, backward):
+def _padded(forward, backward):
     """Functions that take multiples of 128 tokens, as ones that take any number. What
     is added belongs to examples of its own."""
 
-    def fill(x, axis, value=0):
+    def pad(x, axis, value=0):
         import jax.numpy as jnp
 
         widths = [(0, 0)] * x.ndim
         widths[axis] = (0, -x.shape[axis] % _LANES)
         return jnp.pad(x, widths, constant_values=value)
 
-    def all_filled(query, key, value, queries, memory):
-        tensors = (fill(x, 2) for x in (query, key, value))
-        return *tensors, fill(queries, 1, -1), fill(memory, 1, -2)
+    def pad_all(query, key, value, queries, memory):
+        tensors = (pad(x, 2) for x in (query, key, value))
+        return *tensors, pad(queries, 1, -1), pad(memory, 1, -2)
 
-    def filled(query, key, *more, **settings):
-        heads, log_sum = forward(*all_filled(query, key, *more), **settings)
+    def padded_forward(query, key, *others, **settings):
+        heads, log_sum = forward(*pad_all(query, key, *others), **settings)
         tokens = query.shape[2]
         return heads[:, :, :tokens], log_sum[:, :, :tokens]
 
-    def filled_gradient(query, key, value, queries, memory, *results, **settings):
-        inputs = all_filled(query, key, value, queries, memory)
-        results = (fill(x, 2) for x in results)
-        d_query, *rest = backward(*inputs, *results, **settings)
-        of_memory = (x[:, :, : key.shape[2]] for x in rest)
-        return d_query[:, :, : query.shape[2]], *of_memory
+    def padded_gradient(query, key, value, queries, memory, *results, **settings):
+        inputs = pad_all(query, key, value, queries, memory)
+        results = (pad(x, 2) for x in results)
+        d_query, *d_memory = backward(*inputs, *results, **settings)
+        memory_gradients = (x[:, :, : key.shape[2]] for x in d_memory)
+        return d_query[:, :, : query.shape[2]], *memory_gradients
 
-    return filled, filled_gradient
+    return padded_forward, padded_gradient
 
 
 def _splash_kernel(query, key, platform, **settings):
@@ -314,7 +314,7 @@ def _splash_gradient(
 
     def of_sequence(query, key, value, queries, memory, heads, log_sum, d_heads):
         numbers = splash.SegmentIds(queries, memory)
-        kept = (
+        residuals = (
             query, key, value, numbers, None, heads, log_sum,
             kernel.dq_mask_info, kernel.dkv_mask_info,
         )  # fmt: skip
@@ -327,7 +327,7 @@ def _splash_gradient(
             settings["mask_function"],
             settings.get("attn_logits_soft_cap"),
             settings["interpret"],
-            kept,
+            residuals,
             d_heads,
         )
         return gradients[3:6]
@@ -363,14 +363,15 @@ def _cudnn(query, key, value, queries, memory, *, scale, platform):
 
     del platform
     heads, log_sum = private.dot_product_attention(
-        *_tokens_first(query, key, value), mask=_same(queries, memory), scale=scale,
+        *_tokens_first(query, key, value), mask=_mask(queries, memory), scale=scale,
         qkv_layout="BTNH", return_residual=True,
     )  # fmt: skip
     return *_tokens_first(heads), log_sum
 
 
 def _tokens_first(*tensors):
-    """And back. The program has just brought heads before tokens, which cancels."""
+    """Swaps heads and tokens, in both directions. The program has just brought heads
+    before tokens, so that both cancel."""
     return [x.swapaxes(1, 2) for x in tensors]
 
 
@@ -381,18 +382,18 @@ def _cudnn_gradient(
     from jax._src.cudnn import fused_attention_stablehlo as private
 
     del platform
-    bias = private.combine_bias_and_mask(None, _same(queries, memory), query.dtype)
-    absent = jnp.zeros(0, query.dtype)
+    bias = private.combine_bias_and_mask(None, _mask(queries, memory), query.dtype)
+    no_tensor = jnp.zeros(0, query.dtype)
     rule = private._dot_product_attention_bwd_rule
     # From JAX 0.12 on a function may change the scores; here none does.
     takes_function = "score_mod" in inspect.signature(rule).parameters
-    function, its_inputs = ([None], [()]) if takes_function else ([], [])
+    function, function_inputs = ([None], [()]) if takes_function else ([], [])
     *inputs, heads, d_heads = _tokens_first(query, key, value, heads, d_heads)
-    kept = (*inputs, bias, *[absent] * 6, *its_inputs, log_sum, heads)
+    residuals = (*inputs, bias, *[no_tensor] * 6, *function_inputs, log_sum, heads)
     gradients = rule(
         scale, 42, 0.0, (True, False), private.MaskType.NO_MASK,
         private.AttentionLayout.BTNH.value, None, *function,
-        private.check_cudnn_version(), False, kept, d_heads,
+        private.check_cudnn_version(), False, residuals, d_heads,
     )  # fmt: skip
     return _tokens_first(*gradients[:3])
 
@@ -404,7 +405,7 @@ def _cudnn_public(query, key, value, queries, memory, *, scale, platform):
     del platform
     heads = jax.nn.dot_product_attention(
         *_tokens_first(query, key, value),
-        mask=_same(queries, memory),
+        mask=_mask(queries, memory),
         scale=scale,
         implementation="cudnn",
     )
@@ -431,8 +432,8 @@ _PLAIN_PAIR = (_plain, _plain_gradient)
 _PAIRS = {
     PLAIN: [_PLAIN_PAIR],
     SPLASH: [
-        _filled_up(_splash, _splash_gradient),
-        _filled_up(_splash, _splash_gradient_public),
+        _padded(_splash, _splash_gradient),
+        _padded(_splash, _splash_gradient_public),
     ],
     CUDNN: [(_cudnn, _cudnn_gradient), (_cudnn_public, _cudnn_gradient_public)],
 }

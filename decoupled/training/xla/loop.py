@@ -37,8 +37,8 @@ from decoupled.training.xla.programs import (
 )
 from decoupled.training.xla.state import State, first_values, stored_values
 
-# Lines of this process that are said once.
-_said: set[str] = set()
+# Lines that this process has printed, each of them once.
+_printed_lines: set[str] = set()
 
 
 def check_devices(
@@ -53,33 +53,35 @@ def check_devices(
 
 
 def train_steps(
-    graph: TrainingGraph, run: Run, input_fn: Callable[[], tf.data.Dataset], last: int
+    graph: TrainingGraph, run: Run, input_fn: Callable[[], tf.data.Dataset], end: int
 ) -> None:
-    """Trains from the folder's newest checkpoint to step `last`, and saves.
+    """Trains from the folder's newest checkpoint to step `end`, and saves.
 
-    It ends sooner, after it has saved, where `run.stop` has received a signal.
+    It ends sooner, after it has saved, if `run.stop` has received a signal.
     """
     config, mesh = graph.training, graph.network.mesh
     client = Client(run.accelerator, _sizes(mesh), run.say)
     dataset = input_fn()
     kernel = _attention(client, graph.network, dataset.element_spec, trains=True)
     program = training_program(graph, dataset.element_spec, kernel)
-    exported = export(program)
-    checkpoint, restored = plan_start(
+    exported_program = export(program)
+    checkpoint, restored_names = plan_start(
         run.model_dir,
         run.init_checkpoint,
         graph.network.variables,
-        [*program.saved, GLOBAL_STEP],
+        [*program.saved_variables, GLOBAL_STEP],
         run.say,
-        run.drawn,
+        run.drawn_names,
     )
     if checkpoint is not None:
         source = stored_values(checkpoint)
     else:
-        source = first_values(program.saved, run.init_checkpoint, set(restored))
-    executable = _compile(client, exported, mesh)
+        source = first_values(
+            program.saved_variables, run.init_checkpoint, set(restored_names)
+        )
+    executable = _compile(client, exported_program, mesh)
     step = checkpoint_step(checkpoint)
-    state = State(client, exported, source, step)
+    state = State(client, exported_program, source, step)
     # Devices wait for each other half a minute, and to compile may take longer.
     hosts.gather("the first step", None)
 
@@ -92,7 +94,7 @@ def train_steps(
     )
     monitor = Monitor(
         run.model_dir,
-        {name: name for name in exported.results},
+        {name: name for name in exported_program.results},
         config.log_steps,
         config.batch_size,
         graph.schedule.train_steps,
@@ -100,41 +102,43 @@ def train_steps(
     )
     run.stop.begin()
     monitor.begin(step)
-    unread = ended = None
+    step_results = completion = None
 
     def read() -> None:
         # The check for NaN comes before anything is saved.
-        at, results = unread
-        names = monitor.tensors(at)
+        read_step, results = step_results
+        names = monitor.tensors(read_step)
         monitor.after_steps(
-            at, {name: float(np.asarray(results[name][0])) for name in names}
+            read_step, {name: float(np.asarray(results[name][0])) for name in names}
         )
 
     stop = AgreedStop(run.stop)
     with client.explained():
-        asked = time.monotonic()
-        for batch in _ahead(dataset, client):
-            if ended is not None and ended.done(0):
-                monitor.waited += time.monotonic() - max(asked, ended.result())
+        request_time = time.monotonic()
+        for batch in _batches(dataset, client):
+            if completion is not None and completion.done(0):
+                idle_start = max(request_time, completion.result())
+                monitor.waited_seconds += time.monotonic() - idle_start
             results = executable.run(batch, state.arrays)
-            ended = InBackground(functools.partial(_time_of, results["loss"][0]))
-            if unread is not None:
+            loss = results["loss"][0]
+            completion = InBackground(functools.partial(_completion_time, loss))
+            if step_results is not None:
                 read()
                 moves()
-            before, step = step, step + 1
-            unread = (step, results)
-            ends = stop.after(step) or step == last
-            if ends or checkpoints.is_due(before, step):
+            old_step, step = step, step + 1
+            step_results = (step, results)
+            is_last = stop.after(step) or step == end
+            if is_last or checkpoints.is_due(old_step, step):
                 read()
-                unread = None
+                step_results = None
                 pauses()
                 checkpoints.save(step)
-                ends = ends or stop.after(step)
-            if ends:
+                is_last = is_last or stop.after(step)
+            if is_last:
                 break
-            asked = time.monotonic()
+            request_time = time.monotonic()
         else:
-            raise ValueError(f"the batches end at step {step}, before step {last}")
+            raise ValueError(f"the batches end at step {step}, before step {end}")
     monitor.end()
     if step == graph.schedule.train_steps and (peak := executable.peak()):
         run.say(peak)
@@ -148,23 +152,23 @@ def predict_batches(
     dataset = input_fn()
     kernel = _attention(client, network, dataset.element_spec, trains=False)
     program = prediction_program(network, dataset.element_spec, kernel)
-    exported = export(program)
-    check_resumable(prefix, program.saved)
-    executable = _compile(client, exported, network.mesh)
-    state = State(client, exported, stored_values(prefix))
+    exported_program = export(program)
+    check_resumable(prefix, program.saved_variables)
+    executable = _compile(client, exported_program, network.mesh)
+    state = State(client, exported_program, stored_values(prefix))
     hosts.gather("the first batch", None)
-    unread = None
-    for batch in _ahead(dataset, client):
+    last_results = None
+    for batch in _batches(dataset, client):
         moves()
         with client.explained():
             results = executable.run(batch, state.arrays)
-            rows = [] if unread is None else _rows(unread)
+            rows = [] if last_results is None else _rows(last_results)
         pauses()
         yield from rows
-        unread = results
-    if unread is not None:
+        last_results = results
+    if last_results is not None:
         with client.explained():
-            rows = _rows(unread)
+            rows = _rows(last_results)
         yield from rows
 
 
@@ -178,8 +182,8 @@ def _attention(
     device = client.devices[0].device_kind
     kernel, reason = attention_kernel(client.kind, device, network, features, trains)
     line = f"attention by {NAMES[kernel]}: {reason}"
-    if client.kind != "cpu" and line not in _said:
-        _said.add(line)
+    if client.kind != "cpu" and line not in _printed_lines:
+        _printed_lines.add(line)
         client.say(line)
     return kernel
 
@@ -190,21 +194,21 @@ def _compile(client: Client, exported: Any, mesh: MeshConfig) -> Executable:
     return executable
 
 
-def _ahead(dataset: tf.data.Dataset, client: Client) -> Iterator[dict[str, Array]]:
+def _batches(dataset: tf.data.Dataset, client: Client) -> Iterator[dict[str, Array]]:
     """The batches on the devices, each sent before the one before it is used up."""
-    sent = None
+    last_arrays = None
     for batch in dataset:
         features = batch[0] if isinstance(batch, tuple) else batch
-        placed = {n: client.put_everywhere(x.numpy()) for n, x in features.items()}
-        if sent is not None:
-            yield sent
-        sent = placed
-    if sent is not None:
-        yield sent
+        arrays = {n: client.put_everywhere(x.numpy()) for n, x in features.items()}
+        if last_arrays is not None:
+            yield last_arrays
+        last_arrays = arrays
+    if last_arrays is not None:
+        yield last_arrays
 
 
-def _time_of(result: Array) -> float:
-    """When a device has computed it."""
+def _completion_time(result: Array) -> float:
+    """The time when a device has computed `result`."""
     result.block_until_ready()
     return time.monotonic()
 

@@ -18,7 +18,7 @@ from decoupled.core.compat import mtf, tensorflow, tf
 from decoupled.core.errors import UserError
 from decoupled.ops.meshes.replicas import ReplicaMesh, StackLayout, collectives_of_xla
 from decoupled.training.graph import (
-    Lowered,
+    LoweredStep,
     Network,
     TrainingGraph,
     build_predictions,
@@ -28,7 +28,7 @@ from decoupled.training.graph import (
 from decoupled.training.mesh import Placement, axes_and_rules, shape_and_layout
 from decoupled.training.xla.kernels import CUDNN, PLAIN, SPLASH
 
-# Of a folder: the program, and what its arguments and results are.
+# The files of a folder: the program, and what its arguments and results are.
 HLO, ABOUT = "step.hlo", "step.json"
 _OLD_TPUS = ("TPU v2", "TPU v3")
 # Splash attention fills up to 128 tokens, and cuDNN's gain is small already there.
@@ -59,7 +59,7 @@ class Program:
     graph: TensorFlow's. mesh: of all replicas.
     inputs: name of a feature -> placeholder.
     results: name -> tensor; of a step after its update.
-    saved: name -> variable in checkpoints, without the step.
+    saved_variables: name -> variable in checkpoints, without the step.
     attention: the kernel that replaces its custom calls.
     lowered: the mesh graph of a step and its lowering; None for predictions.
     """
@@ -70,16 +70,16 @@ class Program:
         mesh: ReplicaMesh,
         inputs: dict[str, tf.Tensor],
         results: dict[str, tf.Tensor],
-        saved: dict[str, SavedVariable],
+        variables: dict[str, SavedVariable],
         attention: str,
-        lowered: Lowered | None = None,
+        lowered: LoweredStep | None = None,
     ):
         self.graph, self.mesh, self.inputs = graph, mesh, inputs
-        self.results, self.saved, self.lowered = results, saved, lowered
+        self.results, self.saved_variables, self.lowered = results, variables, lowered
         self.attention = attention
 
     @functools.cached_property
-    def needed(self) -> tf.GraphDef:
+    def needed_graph(self) -> tf.GraphDef:
         """The definition of all that the results need."""
         names = [tensor.op.name for tensor in self.results.values()]
         return tf.graph_util.extract_sub_graph(self.graph.as_graph_def(), names)
@@ -87,16 +87,17 @@ class Program:
     @functools.cached_property
     def needed_inputs(self) -> dict[str, tf.Tensor]:
         """The inputs that the results need: predictions need no labels."""
-        names = {node.name for node in self.needed.node}
+        names = {node.name for node in self.needed_graph.node}
         return {n: x for n, x in self.inputs.items() if x.op.name in names}
 
     @functools.cached_property
     def variables(self) -> list[tf.Operation]:
         """The operations of the variables' handles."""
-        names = (node.name for node in self.needed.node if node.op == "VarHandleOp")
+        nodes = self.needed_graph.node
+        names = (node.name for node in nodes if node.op == "VarHandleOp")
         return list(map(self.graph.get_operation_by_name, names))
 
-    def described(self) -> list[Argument]:
+    def variable_arguments(self) -> list[Argument]:
         """The variables as arguments of the program."""
         return [
             Argument(
@@ -126,13 +127,13 @@ def attention_kernel(
     mesh, model = network.mesh, network.model
     tokens = features["input_word_ids"].shape.as_list()[1]
     _, rules = axes_and_rules(mesh)
-    split = sorted({"sequence", "memory", "head_size"} & set(rules))
+    split_names = sorted({"sequence", "memory", "head_size"} & set(rules))
     reasons = {
         "attention_kernel is plain": mesh.attention_kernel == PLAIN,
         "CPUs have no kernel of it": kind == "cpu",
         "activations are float32": mesh.activation_dtype == "float32",
         "attention_dropout is not 0": trains and model.attention_dropout > 0,
-        f"the layout splits {', '.join(split)}": bool(split),
+        f"the layout splits {', '.join(split_names)}": bool(split_names),
         f"{tokens} tokens are fewer than {_FEW_TOKENS}": tokens < _FEW_TOKENS,
         f"{device} does not multiply bfloat16 in kernels": device in _OLD_TPUS,
     }
@@ -153,33 +154,33 @@ def training_program(
     attention: str = PLAIN,
 ) -> Program:
     """Builds the step of a replica. `attention` is a key of `kernels.NAMES`."""
-    saved = {}
+    variables = {}
     with tf.Graph().as_default() as graph, collectives_of_xla():
         step = tf.train.get_or_create_global_step()
         inputs = _placeholders(features)
         mesh = replica_mesh(training.network.mesh, attention)
-        with tf.variable_scope("", custom_getter=_without_values(saved)):
+        with tf.variable_scope("", custom_getter=_placeholder_getter(variables)):
             lowered = build_step(training, inputs, Placement(mesh, None))
         scalars = logged_scalars(training, lowered)
         with tf.control_dependencies([lowered.update]):
-            counted = tf.assign_add(step, 1)
-        with tf.control_dependencies([counted]):
+            next_step = tf.assign_add(step, 1)
+        with tf.control_dependencies([next_step]):
             results = {name: tf.identity(value) for name, value in scalars.items()}
-    return Program(graph, mesh, inputs, results, saved, attention, lowered)
+    return Program(graph, mesh, inputs, results, variables, attention, lowered)
 
 
 def prediction_program(
     network: Network, features: Mapping[str, tf.TensorSpec], attention: str = PLAIN
 ) -> Program:
     """Builds the predictions of a replica, each for the whole batch."""
-    saved = {}
+    variables = {}
     with tf.Graph().as_default() as graph, collectives_of_xla():
         inputs, mesh = _placeholders(features), replica_mesh(network.mesh, attention)
-        with tf.variable_scope("", custom_getter=_without_values(saved)):
+        with tf.variable_scope("", custom_getter=_placeholder_getter(variables)):
             placement = Placement(mesh, None)
             predictions, _ = build_predictions(network, inputs, placement)
         results = {name: tf.identity(value) for name, value in predictions.items()}
-    return Program(graph, mesh, inputs, results, saved, attention)
+    return Program(graph, mesh, inputs, results, variables, attention)
 
 
 def replica_mesh(config: MeshConfig, attention: str = PLAIN) -> ReplicaMesh:
@@ -193,12 +194,12 @@ def _placeholders(features):
     return {n: tf.placeholder(s.dtype, s.shape, n) for n, s in features.items()}
 
 
-def _without_values(saved: dict[str, SavedVariable]) -> Callable:
-    """A getter that notes the variables to save, and gives them no memory."""
+def _placeholder_getter(variables: dict[str, SavedVariable]) -> Callable:
+    """A getter that adds the variables to save, and gives them no memory."""
 
     def getter(getter, name, shape, dtype, initializer=None, **settings):
         del getter, settings
-        saved[name] = SavedVariable(name, list(shape), dtype, initializer)
+        variables[name] = SavedVariable(name, list(shape), dtype, initializer)
         with mtf.utils.outside_all_rewrites():
             return tf.placeholder(dtype, shape, name)
 
@@ -244,9 +245,9 @@ def export(program: Program) -> ExportedProgram:
         for name, value in program.needed_inputs.items()
     ]
     return ExportedProgram(
-        _translated(program),
+        _translate(program),
         features,
-        program.described(),
+        program.variable_arguments(),
         list(program.results),
         program.mesh.stack_layouts(),
         program.mesh.size,
@@ -254,21 +255,21 @@ def export(program: Program) -> ExportedProgram:
     )
 
 
-def _translated(program):
+def _translate(program):
     inputs = list(program.needed_inputs.values())
-    replaced = {tensor.op.name for tensor in inputs}
-    replaced |= {variable.name for variable in program.variables}
-    definition = _without(program.needed, replaced)
-    values = [_without_value(argument) for argument in program.described()]
+    replaced_names = {tensor.op.name for tensor in inputs}
+    replaced_names |= {variable.name for variable in program.variables}
+    definition = _without_nodes(program.needed_graph, replaced_names)
+    values = [_empty_variable(argument) for argument in program.variable_arguments()]
 
     @tensorflow.function(jit_compile=True)
     def step(*features: tf.Tensor) -> list[tf.Tensor]:
-        mapped = {t.name: x for t, x in zip(inputs, features, strict=True)}
+        input_map = {t.name: x for t, x in zip(inputs, features, strict=True)}
         capture = tf.get_default_graph().capture
         for variable, value in zip(program.variables, values, strict=True):
-            mapped[variable.outputs[0].name] = capture(value.handle)
+            input_map[variable.outputs[0].name] = capture(value.handle)
         names = [tensor.name for tensor in program.results.values()]
-        return tf.import_graph_def(definition, mapped, names, name="")
+        return tf.import_graph_def(definition, input_map, names, name="")
 
     specs = [tf.TensorSpec(tensor.shape, tensor.dtype) for tensor in inputs]
     try:
@@ -282,21 +283,21 @@ def _translated(program):
         ) from None
 
 
-def _without_value(argument: Argument) -> tensorflow.Variable:
+def _empty_variable(argument: Argument) -> tensorflow.Variable:
     """A variable whose memory is reserved, but never written."""
     dtype = tf.as_dtype(argument.dtype)
     return tensorflow.Variable(tf.raw_ops.Empty(shape=argument.shape, dtype=dtype))
 
 
-def _without(definition, names):
+def _without_nodes(definition, names):
     """A graph's definition without some nodes, and without control dependencies on
     them."""
-    rest = tf.GraphDef(library=definition.library, versions=definition.versions)
-    removed = {f"^{name}" for name in names}
+    result = tf.GraphDef(library=definition.library, versions=definition.versions)
+    removed_inputs = {f"^{name}" for name in names}
     for node in definition.node:
         if node.name not in names:
-            copy = rest.node.add()
+            copy = result.node.add()
             copy.CopyFrom(node)
             del copy.input[:]
-            copy.input.extend(name for name in node.input if name not in removed)
-    return rest
+            copy.input.extend(name for name in node.input if name not in removed_inputs)
+    return result

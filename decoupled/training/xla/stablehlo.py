@@ -36,35 +36,35 @@ def to_stablehlo(hlo: bytes, precision: str) -> tuple[Any, dict[int, int]]:
             for operation in module.body
             if ir.StringAttr(operation.attributes["sym_name"]).value == "main"
         )
-        number = ir.IntegerType.get_signless(32)
-        arguments, updated = [{} for _ in main.arguments], {}
+        index_type = ir.IntegerType.get_signless(32)
+        arguments, updated_arguments = [{} for _ in main.arguments], {}
         for entry in attributes["mhlo.input_output_alias"]:
             entry = ir.DictAttr(entry)
             alias = ir.DictAttr(entry["alias"])
-            (place,) = ir.DenseI64ArrayAttr(entry["output_index"])
+            (result,) = ir.DenseI64ArrayAttr(entry["output_index"])
             argument = ir.IntegerAttr(alias["parameter_number"]).value
-            value = ir.IntegerAttr.get(number, place)
+            value = ir.IntegerAttr.get(index_type, result)
             arguments[argument] = {"tf.aliasing_output": value}
-            updated[place] = argument
-        described = [ir.DictAttr.get(argument) for argument in arguments]
-        main.attributes["arg_attrs"] = ir.ArrayAttr.get(described)
+            updated_arguments[result] = argument
+        argument_attributes = [ir.DictAttr.get(argument) for argument in arguments]
+        main.attributes["arg_attrs"] = ir.ArrayAttr.get(argument_attributes)
         for name in [getattr(each, "name", each) for each in attributes]:
             if name.startswith("mhlo."):
                 del attributes[name]
         # TensorFlow numbers it anew in each process; the cache's key has the name.
         attributes["sym_name"] = ir.StringAttr.get("program")
         _set_precision(ir, module, precision.upper())
-        return module, updated
+        return module, updated_arguments
 
 
 def _set_precision(ir, module, precision):
-    chosen = ir.Attribute.parse(f"#stablehlo<precision {precision}>")
+    precision_attribute = ir.Attribute.parse(f"#stablehlo<precision {precision}>")
 
     def visit(operation):
         if operation.name in ("stablehlo.dot_general", "stablehlo.convolution"):
             types = [ir.ShapedType(x.type).element_type for x in operation.operands]
             if any(isinstance(each, ir.F32Type) for each in types):
-                both = ir.ArrayAttr.get([chosen, chosen])
+                both = ir.ArrayAttr.get([precision_attribute, precision_attribute])
                 operation.attributes["precision_config"] = both
         return ir.WalkResult.ADVANCE
 

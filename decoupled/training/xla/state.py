@@ -35,12 +35,12 @@ class Slice(NamedTuple):
         if self.sizes == self.shape:
             return ""
         pairs = zip(self.begin, self.sizes, strict=True)
-        places = ":".join(f"{at},{size}" for at, size in pairs)
+        places = ":".join(f"{start},{size}" for start, size in pairs)
         return f"{' '.join(map(str, self.shape))} {places}"
 
-    def of(self, whole: np.ndarray) -> np.ndarray:
+    def part_of(self, whole: np.ndarray) -> np.ndarray:
         pairs = zip(self.begin, self.sizes, strict=True)
-        return whole[tuple(slice(at, at + size) for at, size in pairs)]
+        return whole[tuple(slice(start, start + size) for start, size in pairs)]
 
 
 # (name of a saved variable, different slices of it) -> their values.
@@ -48,32 +48,34 @@ Source = Callable[[str, Sequence[Slice]], Iterable[np.ndarray]]
 
 
 def first_values(
-    saved: Mapping[str, SavedVariable], init_checkpoint: str | None, restored: set[str]
+    variables: Mapping[str, SavedVariable],
+    init_checkpoint: str | None,
+    restored_names: set[str],
 ) -> Source:
-    """What a new run starts from: `restored` from a checkpoint, the rest drawn."""
-    from_checkpoint = stored_values(init_checkpoint) if restored else None
+    """What a new run starts from: some values from a checkpoint, the others drawn."""
+    checkpoint_values = stored_values(init_checkpoint) if restored_names else None
 
     def values(name: str, slices: Sequence[Slice]) -> Iterable[np.ndarray]:
-        if name in restored:
-            return from_checkpoint(name, slices)
-        variable = saved[name]
+        if name in restored_names:
+            return checkpoint_values(name, slices)
+        variable = variables[name]
         with tf.device("cpu:0"):
-            drawn = variable.initializer(variable.shape, dtype=variable.dtype).numpy()
-        return (each.of(drawn) for each in slices)
+            value = variable.initializer(variable.shape, dtype=variable.dtype).numpy()
+        return (each.part_of(value) for each in slices)
 
     return values
 
 
 def stored_values(prefix: str) -> Source:
     """What a run goes on from. A variable is read once, or only its slices."""
-    stored = CheckpointFile(prefix)
+    checkpoint = CheckpointFile(prefix)
 
     def values(name: str, slices: Sequence[Slice]) -> Iterable[np.ndarray]:
         if sum(math.prod(s.sizes) for s in slices) < math.prod(slices[0].shape):
-            parts = (stored.read_tensor(name, each.spec) for each in slices)
+            parts = (checkpoint.read_tensor(name, each.spec) for each in slices)
             return (np.asarray(memoryview(part)) for part in parts)
-        whole = stored[name]
-        return (each.of(whole) for each in slices)
+        whole = checkpoint[name]
+        return (each.part_of(whole) for each in slices)
 
     return values
 
@@ -108,9 +110,9 @@ class State:
             parts = source(member, slices)
             for members, part in zip(stacks.values(), parts, strict=True):
                 members.append(part.astype(layout.dtype.as_numpy_dtype))
-        several = len(layout.members) > 1
-        made = {b: np.stack(m) if several else m[0] for b, m in stacks.items()}
-        return [made[begin] for begin in begins]
+        is_stack = len(layout.members) > 1
+        arrays = {b: np.stack(m) if is_stack else m[0] for b, m in stacks.items()}
+        return [arrays[begin] for begin in begins]
 
     def save(self, writer: CheckpointWriter) -> None:
         """Adds what this process saves; equal slices are saved by the first replica,

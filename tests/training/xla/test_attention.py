@@ -231,7 +231,7 @@ def lines_of_compiling(monkeypatch, first, program):
         called.append(arguments)
         return first(client, *arguments) if len(called) == 1 else None
 
-    monkeypatch.setattr(adapter.Client, "_compiled", compiled)
+    monkeypatch.setattr(adapter.Client, "_compile_module", compiled)
     monkeypatch.setattr(adapter, "Executable", lambda *_: SimpleNamespace(memory=str))
     adapter.Client("cpu", [1], lines.append).compile(program, False, "highest")
     assert len(called) == 2
@@ -243,7 +243,7 @@ def test_what_the_compiler_refuses_is_compiled_plain(monkeypatch):
     patch_cudnn(monkeypatch)
     program = usual_program("cudnn")
     monkeypatch.setattr(adapter, "_PLATFORMS", {"cpu": "cuda,cpu"})
-    lines = lines_of_compiling(monkeypatch, adapter.Client._compiled, program)
+    lines = lines_of_compiling(monkeypatch, adapter.Client._compile_module, program)
     # Other lines say how long it takes.
     assert any("attention by plain products instead: " in line for line in lines)
 

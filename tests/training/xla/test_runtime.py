@@ -324,10 +324,10 @@ def test_a_signal_in_a_compilation_ends_without_waiting_for_it(monkeypatch):
     monkeypatch.setattr(adapter, "_LINE_EVERY", 0.01)
     monkeypatch.setattr(adapter.endings, "end_at_once", lambda: ends.append("at once"))
     client = SimpleNamespace(
-        _compiled=lambda *_: released.wait(60), say=interrupted, describe=str
+        _compile_module=lambda *_: released.wait(60), say=interrupted, describe=str
     )
     with pytest.raises(KeyboardInterrupt):
-        adapter.Client._built(client, None, {}, 0.0)
+        adapter.Client._build(client, None, {}, 0.0)
     assert ends == ["at once"]
     released.set()
 
@@ -396,7 +396,9 @@ def test_an_initial_checkpoint_gives_its_weights(tmp_path):
     values = []
     for name, hardware in (("host", HOST), ("xla", CPU)):
         spec = run_spec(tmp_path / name)
-        spec = spec._replace(hardware=hardware, init_checkpoint=prefix, drawn=(layer,))
+        spec = spec._replace(
+            hardware=hardware, init_checkpoint=prefix, drawn_names=(layer,)
+        )
         values.append(
             train_run(
                 graph,
