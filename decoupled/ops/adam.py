@@ -23,7 +23,7 @@ from decoupled.core.compat import mtf, tf
 from decoupled.ops.gradients import FactoredGradient, Gradient
 from decoupled.ops.kernels import compiled, is_large
 from decoupled.ops.local import before_cast, mesh_op, scalar
-from decoupled.ops.meshes.simd import Slices, slices_of, stacked
+from decoupled.ops.meshes.simd import Slices, slices_of, stack_tensors
 from decoupled.ops.rounding import rounded, update_rounded
 from decoupled.ops.row_partitions import (
     RowPartitionedVariable,
@@ -38,7 +38,7 @@ class StepScalars(NamedTuple):
 
     Those of the mesh are float32. beta1_power, beta2_power: beta^t.
     epsilon: times sqrt(1 - beta2^t).
-    rate: learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t). kept: the factor by which
+    rate: learning_rate * sqrt(1 - beta2^t) / (1 - beta1^t). decay_factor: by which
     weight decay multiplies a weight; penalty: of the proximal step that does the same.
     """
 
@@ -49,7 +49,7 @@ class StepScalars(NamedTuple):
     beta2_power: mtf.Tensor
     epsilon: mtf.Tensor
     rate: mtf.Tensor
-    kept: mtf.Tensor
+    decay_factor: mtf.Tensor
     penalty: mtf.Tensor
 
 
@@ -109,18 +109,18 @@ def new_weights(
     weights: tf.Tensor,
     m: tf.Tensor,
     v: tf.Tensor,
-    kept: tf.Tensor,
+    decay_factor: tf.Tensor,
     rate: tf.Tensor,
     epsilon: tf.Tensor,
 ) -> tf.Tensor:
     """The first and last line of the formula in `step_scalars`."""
-    return weights * kept - rate * m / (tf.sqrt(v) + epsilon)
+    return weights * decay_factor - rate * m / (tf.sqrt(v) + epsilon)
 
 
 class AdamUpdate(mtf.Operation):
     """One step of AdamW on one float32 variable (see `step_scalars`).
 
-    `scale` multiplies the gradient. The update waits for `after`, which is computed
+    `scale` multiplies the gradient. The update waits for `signal`, which is computed
     after every other read of the variable in this step, such as the norm of all
     gradients. A factored gradient needs it: TensorFlow copies a partition that is still
     read before updating it.
@@ -136,11 +136,11 @@ class AdamUpdate(mtf.Operation):
         scalars: StepScalars,
         is_decayed: bool,
         *,
-        after: mtf.Tensor | None = None,
+        signal: mtf.Tensor | None = None,
     ):
         self._is_factored = isinstance(gradient, FactoredGradient)
         gradient = [*gradient] if self._is_factored else [gradient]
-        inputs = [scale, *scalars[2:], *([] if after is None else [after])]
+        inputs = [scale, *scalars[2:], *([] if signal is None else [signal])]
         super().__init__([*gradient, *inputs], name="adam_update")
         self._variables = [variable, moment, second_moment]
         self._beta1, self._beta2 = scalars.beta1, scalars.beta2
@@ -156,11 +156,11 @@ class AdamUpdate(mtf.Operation):
         inputs = [lowering.tensors[x] for x in self.inputs]
         if self._is_factored:
             left, right, *inputs = inputs
-            wide = mesh_impl.multiplies_in_float32
-            rows = mesh_impl.slicewise(_rows_of_product, left, right, wide)
+            is_wide = mesh_impl.multiplies_in_float32
+            rows = mesh_impl.slicewise(_rows_of_product, left, right, is_wide)
         else:
-            whole, *inputs = inputs
-            rows = mesh_impl.slicewise(_rows_of, whole)
+            gradient, *inputs = inputs
+            rows = mesh_impl.slicewise(_rows_of, gradient)
         updates = mesh_impl.slicewise(self._update_slice, *slices, rows, *inputs)
         lowering.operations[self] = tf.group(updates.all_slices)
 
@@ -191,36 +191,36 @@ class AdamUpdate(mtf.Operation):
     ) -> tf.Operation:
         count = len(StepScalars._fields) - 2
         scalars = StepScalars(self._beta1, self._beta2, *inputs[:count])
-        narrow = before_cast(gradient, tf.bfloat16)
-        is_narrow = narrow.dtype == tf.bfloat16
-        if is_narrow and is_large(narrow):
+        operand = before_cast(gradient, tf.bfloat16)
+        is_bfloat16 = operand.dtype == tf.bfloat16
+        if is_bfloat16 and is_large(operand):
             update = self._update_in_one_pass
         else:
-            narrow, update = gradient, self._update_in_passes
-        return update(variables, narrow, scale, scalars, inputs[count:])
+            operand, update = gradient, self._update_in_passes
+        return update(variables, operand, scale, scalars, inputs[count:])
 
-    def _update_in_one_pass(self, variables, gradient, scale, scalars, after):
-        kept = scalars.kept if self._is_decayed else scalar(1.0)
+    def _update_in_one_pass(self, variables, gradient, scale, scalars, signals):
+        decay_factor = scalars.decay_factor if self._is_decayed else scalar(1.0)
         kernel = _compiled_update(self._beta1, self._beta2)
-        with tf.control_dependencies(after):
+        with tf.control_dependencies(signals):
             handles = [variable.handle for variable in variables]
-            done = kernel(
-                *handles, gradient, scale, kept, scalars.rate, scalars.epsilon
+            update = kernel(
+                *handles, gradient, scale, decay_factor, scalars.rate, scalars.epsilon
             )
-        return done.op
+        return update.op
 
-    def _update_in_passes(self, variables, gradient, scale, scalars, after):
+    def _update_in_passes(self, variables, gradient, scale, scalars, signals):
         variable, m, v = variables
         gradient = tf.cast(gradient, tf.float32) * scale
         # Before the control dependencies below, so that variables share these nodes.
         beta1, beta2 = scalar(self._beta1), scalar(self._beta2)
         # The decay must follow the gradient, whose computation reads the weight, and
         # precede the update: without this order the result depends on scheduling.
-        with tf.control_dependencies([gradient, *after]):
+        with tf.control_dependencies([gradient, *signals]):
             decay = []
             if self._is_decayed:
                 decay = [_decay(variable, gradient, scalars.penalty)]
-        with tf.control_dependencies([*decay, *after]):
+        with tf.control_dependencies([*decay, *signals]):
             return tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
                 m=m.handle,
@@ -249,7 +249,7 @@ def _compiled_update(beta1: float, beta2: float) -> Callable[..., tf.Tensor]:
         v: tf.Tensor,
         gradient: tf.Tensor,
         scale: tf.Tensor,
-        kept: tf.Tensor,
+        decay_factor: tf.Tensor,
         rate: tf.Tensor,
         epsilon: tf.Tensor,
     ) -> tf.Tensor:
@@ -258,7 +258,7 @@ def _compiled_update(beta1: float, beta2: float) -> Callable[..., tf.Tensor]:
         weights, *moments = (tf.ensure_shape(x, gradient.shape) for x in old)
         gradient = tf.cast(gradient, tf.float32) * scale
         moments = new_moments(*moments, gradient, beta1, beta2)
-        weights = new_weights(weights, *moments, kept, rate, epsilon)
+        weights = new_weights(weights, *moments, decay_factor, rate, epsilon)
         for handle, value in zip(handles, (weights, *moments), strict=True):
             tf.raw_ops.AssignVariableOp(resource=handle, value=value)
         return scale
@@ -324,11 +324,11 @@ class ElementwiseAdamUpdate(mtf.Operation):
     Args:
       variables, moments, second_moments: the members of three stacks in the same
         order, or one variable each. The moments are float32.
-      decayed, multipliers: for each variable, whether weight decay applies, and by what
-        the learning rate is multiplied.
+      are_decayed, multipliers: for each variable, whether weight decay applies, and by
+        what the learning rate is multiplied.
       seed: int32 scalar that changes from step to step, where the weights are bfloat16.
-      before: an update of bfloat16 weights that this one waits for. A chain of updates
-        holds the temporaries of one variable at a time.
+      previous: an update of bfloat16 weights that this one waits for. A chain of
+        updates holds the temporaries of one variable at a time.
     """
 
     def __init__(
@@ -339,23 +339,24 @@ class ElementwiseAdamUpdate(mtf.Operation):
         gradients: Sequence[mtf.Tensor],
         scale: mtf.Tensor,
         scalars: StepScalars,
-        decayed: Sequence[bool],
+        are_decayed: Sequence[bool],
         multipliers: Sequence[float],
         *,
         seed: mtf.Tensor | None = None,
-        before: "ElementwiseAdamUpdate | None" = None,
+        previous: "ElementwiseAdamUpdate | None" = None,
     ):
         self._variables = list(variables)
         self._moments = [list(moments), list(second_moments)]
         self._beta1, self._beta2 = scalars.beta1, scalars.beta2
         # These exist twice in memory while they are stacked.
-        self.stacked = list(gradients) if len(gradients) > 1 else []
+        self.stacked_gradients = list(gradients) if len(gradients) > 1 else []
         self._multipliers = np.array(multipliers, np.float32)
-        self._decayed = np.array(decayed, np.float32) * self._multipliers
+        self._decay_multipliers = np.array(are_decayed, np.float32) * self._multipliers
         self._is_rounded = variables[0].slice_dtype != tf.float32
-        inputs = [*gradients, scale, scalars.kept, scalars.rate, scalars.epsilon]
+        numbers = [scale, scalars.decay_factor, scalars.rate, scalars.epsilon]
+        inputs = [*gradients, *numbers]
         if self._is_rounded:
-            inputs += [seed, *([] if before is None else before.outputs)]
+            inputs += [seed, *([] if previous is None else previous.outputs)]
         super().__init__(inputs, name="elementwise_adam_update")
         dummy = [mtf.Tensor(self, mtf.Shape([]), tf.float32)]
         self._outputs = dummy if self._is_rounded else []
@@ -368,30 +369,31 @@ class ElementwiseAdamUpdate(mtf.Operation):
         mesh_impl = lowering.mesh_impl(self)
         count = len(self._variables)
         inputs = [lowering.tensors[x] for x in self.inputs]
-        gradients, (scale, kept, rate, epsilon, *rest) = inputs[:count], inputs[count:]
-        gradient = mesh_impl.slicewise(stacked, *gradients)
+        gradients, inputs = inputs[:count], inputs[count:]
+        scale, decay_factor, rate, epsilon, *others = inputs
+        gradient = mesh_impl.slicewise(stack_tensors, *gradients)
         slots = [slices_of(lowering, slot) for slot in self._moments]
         m, v = mesh_impl.slicewise(
-            self._new_moments, *slots, gradient, scale, *rest[1:]
+            self._new_moments, *slots, gradient, scale, *others[1:]
         )
-        written = [
-            mesh_impl.slicewise(_write, slot, new)
-            for slot, new in zip(slots, (m, v), strict=True)
+        writes = [
+            mesh_impl.slicewise(_write, slot, value)
+            for slot, value in zip(slots, (m, v), strict=True)
         ]
-        kept = mesh_impl.slicewise(self._kept, kept)
+        decay_factor = mesh_impl.slicewise(self._decay_factor, decay_factor)
         rate = mesh_impl.slicewise(self._rate, rate)
-        operands = [m, v, kept, rate, epsilon]
+        operands = [m, v, decay_factor, rate, epsilon]
         if self._is_rounded:
-            done = update_rounded(
-                lowering, self._variables, _rounded_step, rest[0], *operands
+            write = update_rounded(
+                lowering, self._variables, _rounded_step, others[0], *operands
             )
-            lowering.set_tensor_lowering(self.outputs[0], done)
+            lowering.set_tensor_lowering(self.outputs[0], write)
         else:
             slices = slices_of(lowering, self._variables)
-            new = mesh_impl.slicewise(_step, slices, *operands)
-            done = mesh_impl.slicewise(_write, slices, new)
+            value = mesh_impl.slicewise(_step, slices, *operands)
+            write = mesh_impl.slicewise(_write, slices, value)
         lowering.operations[self] = tf.group(
-            [x for each in (*written, done) for x in each.all_slices]
+            [x for each in (*writes, write) for x in each.all_slices]
         )
 
     def _new_moments(
@@ -400,27 +402,27 @@ class ElementwiseAdamUpdate(mtf.Operation):
         v: Slices | tf.Variable,
         gradient: tf.Tensor,
         scale: tf.Tensor,
-        *before: tf.Tensor,
+        *signals: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        with tf.control_dependencies(before):
+        with tf.control_dependencies(signals):
             gradient = tf.cast(gradient, tf.float32) * scale
         m, v = tf.convert_to_tensor(m), tf.convert_to_tensor(v)
         return new_moments(m, v, gradient, self._beta1, self._beta2)
 
-    def _kept(self, kept: tf.Tensor) -> tf.Tensor:
-        """`StepScalars.kept` for each member at its rate, 1 without weight decay."""
-        if not self._decayed.any():
+    def _decay_factor(self, factor: tf.Tensor) -> tf.Tensor:
+        """`StepScalars.decay_factor` of each member at its rate; 1 without decay."""
+        if not self._decay_multipliers.any():
             return tf.ones([])
-        if np.all(self._decayed == 1):
-            return kept
-        return 1.0 - self._of_each(self._decayed) * (1.0 - kept)
+        if np.all(self._decay_multipliers == 1):
+            return factor
+        return 1.0 - self._per_member(self._decay_multipliers) * (1.0 - factor)
 
     def _rate(self, rate: tf.Tensor) -> tf.Tensor:
         if np.all(self._multipliers == 1):
             return rate
-        return self._of_each(self._multipliers) * rate
+        return self._per_member(self._multipliers) * rate
 
-    def _of_each(self, numbers: np.ndarray) -> np.ndarray:
+    def _per_member(self, numbers: np.ndarray) -> np.ndarray:
         """A number for each member, in a shape that broadcasts to the stack's."""
         if len(numbers) == 1:
             return numbers[0]

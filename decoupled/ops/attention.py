@@ -68,7 +68,7 @@ def _call(target: str, scale: float, outputs: list[mtf.Tensor | Spec]) -> Callab
             return tuple(results)
 
         # Partial sums of gradients are added up before the call.
-        whole = [x.to_laid_out_tensor() for x in inputs]
-        return mesh_impl.slicewise(call, *whole)
+        sums = [x.to_laid_out_tensor() for x in inputs]
+        return mesh_impl.slicewise(call, *sums)
 
     return lower

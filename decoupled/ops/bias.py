@@ -102,8 +102,8 @@ def _gelu_tanh(x: tf.Tensor) -> tf.Tensor:
 def _gelu_tanh_gradient(x: tf.Tensor) -> tf.Tensor:
     square = x * x
     share = tf.sigmoid(2.0 * _SCALE * x * (1.0 + _CUBIC * square))
-    inner = 2.0 * _SCALE * (1.0 + 3.0 * _CUBIC * square)
-    return share * (1.0 + x * (1.0 - share) * inner)
+    slope = 2.0 * _SCALE * (1.0 + 3.0 * _CUBIC * square)
+    return share * (1.0 + x * (1.0 - share) * slope)
 
 
 # z * Phi(z) with the error function (Hendrycks and Gimpel 2016), z = x + bias.
@@ -123,13 +123,13 @@ def split_heads(
 def merge_heads(x: mtf.Tensor, columns: mtf.Dimension) -> mtf.Tensor:
     """[batch, heads, ..., head_size] to [batch, ..., columns], head index major."""
     batch, heads, *tokens, head_size = x.shape.dims
-    last = x.shape.ndims - 1
+    last_axis = x.shape.ndims - 1
 
     def lower(mesh_impl: mtf.MeshImpl, x: Any) -> list:
         axis = mesh_impl.tensor_dimension_to_mesh_axis(head_size)
         if axis is not None:
-            x = mesh_impl.allconcat(x.to_laid_out_tensor(), axis, last)
-        return [mesh_impl.slicewise(_merged, x)]
+            x = mesh_impl.allconcat(x.to_laid_out_tensor(), axis, last_axis)
+        return [mesh_impl.slicewise(_merge, x)]
 
     def backward(operation: mtf.Operation, dy: mtf.Tensor) -> list[mtf.Tensor]:
         del operation
@@ -165,8 +165,8 @@ def _split_heads(
 def _split(x: tf.Tensor, head_size: int) -> tf.Tensor:
     batch, *tokens, columns = x.shape.as_list()
     y = reshape(x, [batch, *tokens, columns // head_size, head_size])
-    last = len(tokens) + 2
-    return tf.transpose(y, integers([0, last - 1, *range(1, last - 1), last]))
+    axis = len(tokens) + 2
+    return tf.transpose(y, integers([0, axis - 1, *range(1, axis - 1), axis]))
 
 
 @compiled_where_large
@@ -174,8 +174,8 @@ def _split_with_bias(x: tf.Tensor, bias: tf.Tensor, head_size: int) -> tf.Tensor
     return _split.python_function(x + bias, head_size)
 
 
-def _merged(x: tf.Tensor) -> tf.Tensor:
+def _merge(x: tf.Tensor) -> tf.Tensor:
     batch, heads, *tokens, head_size = x.shape.as_list()
-    last = len(tokens) + 2
-    y = tf.transpose(x, integers([0, *range(2, last), 1, last]))
+    last_axis = len(tokens) + 2
+    y = tf.transpose(x, integers([0, *range(2, last_axis), 1, last_axis]))
     return reshape(y, [batch, *tokens, heads * head_size])

@@ -69,19 +69,19 @@ def _lower(
         whole vocabulary, the log of the sum of exp(logit - largest), and the target's
         logit, or 0 if another device has it."""
         x = tf.reshape(tf.cast(logits, tf.float32), [-1, size])
-        maximum, best = kernels.largest(x)
+        maximum, column = kernels.row_maximum(x)
         cells, is_here = _target_cells(targets, coordinate, size, vocab_dim.size)
-        partial = tf.gather_nd(x, cells) * tf.cast(is_here, tf.float32)
+        target_logit = tf.gather_nd(x, cells) * tf.cast(is_here, tf.float32)
         # After every other read of the logits, so that these may be overwritten.
-        with tf.control_dependencies([maximum, partial]):
-            exponentials, log_scale, log_sum = kernels.exponentials(x, maximum, best)
-        candidate = tf.cast(best + coordinate * size, tf.float32)
-        values = [log_scale, maximum, candidate, log_sum, partial]
+        with tf.control_dependencies([maximum, target_logit]):
+            exponentials, log_scale, log_sum = kernels.exponentials(x, maximum, column)
+        candidate = tf.cast(column + coordinate * size, tf.float32)
+        values = [log_scale, maximum, candidate, log_sum, target_logit]
         return tf.reshape(exponentials, logits.shape), *[
             tf.reshape(x, targets.shape) for x in values
         ]
 
-    exponentials, log_scale, shard_max, candidate, shard_log_sum, partial = (
+    exponentials, log_scale, shard_max, candidate, shard_log_sum, target_logit = (
         mesh_impl.slicewise(shard_pass, logits, targets, coordinate)
     )
     # Logs of sums of exp(logit - maximum), so that small losses keep their digits.
@@ -89,13 +89,13 @@ def _lower(
 
     def exp_from_maximum(log: Any) -> Any:
         return mesh_impl.slicewise(
-            lambda here, m, log: tf.exp(here - m + log), shard_max, maximum, log
+            lambda s, m, log: tf.exp(s - m + log), shard_max, maximum, log
         )
 
     sums = over_vocab(exp_from_maximum(shard_log_sum), "SUM")
     losses = mesh_impl.slicewise(
         lambda m, p, s: m - p + tf.math.log(s),
-        maximum, over_vocab(partial, "SUM"), sums,
+        maximum, over_vocab(target_logit, "SUM"), sums,
     )  # fmt: skip
     scale = mesh_impl.slicewise(lambda e, s: e / s, exp_from_maximum(log_scale), sums)
     correct = _correct_predictions(
@@ -142,58 +142,58 @@ _NO_ID = float(2**30)
 def _correct_predictions(
     mesh_impl: mtf.MeshImpl,
     axis: int | None,
-    here: Any,
-    largest: Any,
+    shard_max: Any,
+    maximum: Any,
     candidate: Any,
     targets: Any,
 ) -> Any:
     """1 where a target is the arg-max, else 0. Each device has the largest logit of its
-    part, `here`, and its id, `candidate`; `largest` is that of all parts."""
+    part, `shard_max`, and its id, `candidate`; `maximum` is that of all parts."""
     # The smallest id among the shards that hold the maximum: a maximum of negatives,
     # as meshes have no minimum.
-    best = mesh_impl.slicewise(
-        lambda here, largest, c: tf.where_v2(here >= largest, -c, -_NO_ID),
-        here, largest, candidate,
+    best_id = mesh_impl.slicewise(
+        lambda s, m, c: tf.where_v2(s >= m, -c, -_NO_ID),
+        shard_max, maximum, candidate,
     )  # fmt: skip
     if axis is not None:
-        best = mesh_impl.allreduce(best, [axis], "MAX")
+        best_id = mesh_impl.allreduce(best_id, [axis], "MAX")
 
-    def is_target(best: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        best = tf.reshape(best, targets.shape)
-        return tf.cast(tf.equal(-best, tf.cast(targets, tf.float32)), tf.float32)
+    def is_target(best_id: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        best_id = tf.reshape(best_id, targets.shape)
+        return tf.cast(tf.equal(-best_id, tf.cast(targets, tf.float32)), tf.float32)
 
-    return mesh_impl.slicewise(is_target, best, targets)
+    return mesh_impl.slicewise(is_target, best_id, targets)
 
 
-def _largest(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def _row_maximum(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Largest element of each row of [rows, size] and its index, both [rows, 1]."""
     return tf.math.top_k(x, 1)
 
 
-def _largest_by_reduction(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    place = tf.argmax(x, axis=-1, output_type=tf.int32)
-    return tf.reduce_max(x, axis=-1, keepdims=True), tf.expand_dims(place, 1)
+def _row_maximum_by_reduction(x: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    index = tf.argmax(x, axis=-1, output_type=tf.int32)
+    return tf.reduce_max(x, axis=-1, keepdims=True), tf.expand_dims(index, 1)
 
 
 def _target_cells(
     targets: tf.Tensor, coordinate: tf.Tensor | int, size: int, vocab_size: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """[row, column] of each target in this shard's [rows, size] view, and ownership."""
-    flat = tf.reshape(targets, [-1])
-    column, is_here = local_index(flat, coordinate, size, vocab_size)
-    return tf.stack([tf.range(flat.shape[0]), column], axis=1), is_here
+    flat_targets = tf.reshape(targets, [-1])
+    column, is_here = local_index(flat_targets, coordinate, size, vocab_size)
+    return tf.stack([tf.range(flat_targets.shape[0]), column], axis=1), is_here
 
 
-def _softmax(x: tf.Tensor, maximum: tf.Tensor, best: tf.Tensor) -> tuple:
+def _softmax(x: tf.Tensor, maximum: tf.Tensor, column: tf.Tensor) -> tuple:
     del maximum
     softmax = tf.nn.softmax(x)
     # The largest probability is exp(0) over that sum.
-    log_sum = -tf.math.log(tf.gather(softmax, best, batch_dims=1))
+    log_sum = -tf.math.log(tf.gather(softmax, column, batch_dims=1))
     return softmax, log_sum, log_sum
 
 
-def _exponentials(x: tf.Tensor, maximum: tf.Tensor, best: tf.Tensor) -> tuple:
-    del best
+def _exponentials(x: tf.Tensor, maximum: tf.Tensor, column: tf.Tensor) -> tuple:
+    del column
     exponentials = tf.exp(x - maximum)
     log_sum = tf.math.log(tf.reduce_sum(exponentials, axis=-1, keepdims=True))
     return exponentials, tf.zeros_like(log_sum), log_sum
@@ -211,13 +211,13 @@ def _add_where_equal(x: tf.Tensor, cells: tf.Tensor, updates: tf.Tensor) -> tf.T
 class _Kernels(NamedTuple):
     """Kernels that TensorFlow's executor and XLA need in different versions.
 
-    largest: from [rows, size] to the largest element of each row and its index.
+    row_maximum: from [rows, size] to the largest element of each row and its index.
     exponentials: from these three to exp(logit - maximum) / scale, and of each row
       log(scale) and the log of the sum of exp(logit - maximum).
     add_at: x [rows, size] with values [rows] added at indices [rows, 2].
     """
 
-    largest: Callable
+    row_maximum: Callable
     exponentials: Callable
     add_at: Callable
 
@@ -225,8 +225,8 @@ class _Kernels(NamedTuple):
 # TensorFlow's own kernels find the largest in one pass, divide by the sum and add in
 # place. XLA would sort for `top_k`, write quotients, and copy for an addition at an
 # index; it computes plain exponentials and comparisons where it reads them.
-_HOST = _Kernels(_largest, _softmax, _add_at_in_place)
-_XLA = _Kernels(_largest_by_reduction, _exponentials, _add_where_equal)
+_HOST = _Kernels(_row_maximum, _softmax, _add_at_in_place)
+_XLA = _Kernels(_row_maximum_by_reduction, _exponentials, _add_where_equal)
 
 
 def _kernels_of(mesh_impl: mtf.MeshImpl) -> _Kernels:

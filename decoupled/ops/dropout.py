@@ -31,8 +31,8 @@ def dropout(
 
         def mask(seed: tf.Tensor, part: tf.Tensor | int) -> tf.Tensor:
             pair = tf.stack([tf.reshape(seed, []), salt + part])
-            kept = _uniform(slice_shape, pair) >= np.float32(rate) * 2**23
-            return tf.cast(kept, x.dtype) / (1.0 - rate)
+            is_kept = _uniform(slice_shape, pair) >= np.float32(rate) * 2**23
+            return tf.cast(is_kept, x.dtype) / (1.0 - rate)
 
         return [mesh_impl.slicewise(mask, seed, _slice_index(mesh_impl, x.shape))]
 
@@ -50,7 +50,7 @@ def _uniform(shape: Sequence[int], seed: tf.Tensor) -> tf.Tensor:
 
 
 def _slice_index(mesh_impl: mtf.MeshImpl, shape: mtf.Shape) -> Any:
-    """For each device the index of its slice: equal where slices are equal."""
+    """The index of each device's slice; equal slices have equal indexes."""
     index = 0
     for dimension in shape.dims:
         axis = mesh_impl.tensor_dimension_to_mesh_axis(dimension)

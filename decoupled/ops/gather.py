@@ -67,13 +67,13 @@ class _Lookup(mtf.Operation):
         self.check_layout(mesh_impl)
         table, ids = self.inputs
         dtype = table.dtype
-        table, ids = _as_stored(lowering, table), lowering.tensors[ids]
+        table, ids = _stored_slices(lowering, table), lowering.tensors[ids]
         axis, rows, coordinate = shard_of(mesh_impl, self._vocab_dim)
 
         def gather(table: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
             return tf.cast(tf.gather(table, ids), dtype)
 
-        def gather_here(
+        def gather_own_rows(
             table: tf.Tensor, ids: tf.Tensor, coordinate: tf.Tensor
         ) -> tf.Tensor:
             index, is_here = local_index(ids, coordinate, rows, self._vocab_dim.size)
@@ -83,12 +83,12 @@ class _Lookup(mtf.Operation):
         if axis is None:
             result = mesh_impl.slicewise(gather, table, ids)
         else:
-            part = mesh_impl.slicewise(gather_here, table, ids, coordinate)
+            part = mesh_impl.slicewise(gather_own_rows, table, ids, coordinate)
             result = lazy_sum(mesh_impl, part, [axis])
         lowering.set_tensor_lowering(self.outputs[0], result)
 
 
-def _as_stored(lowering: mtf.Lowering, table: mtf.Tensor) -> Any:
+def _stored_slices(lowering: mtf.Lowering, table: mtf.Tensor) -> Any:
     """The slices of a table. Those of a variable keep the dtype that they are stored
     in, so that only the gathered rows are cast."""
     variable = table.operation
@@ -112,15 +112,15 @@ def _lookup_gradient(
         def scatter(
             ids: tf.Tensor, dy: tf.Tensor, coordinate: tf.Tensor | int
         ) -> tf.Tensor:
-            local = tf.reshape(ids - coordinate * rows, [-1])
+            index = tf.reshape(ids - coordinate * rows, [-1])
             width = dy.shape.as_list()[len(ids.shape) :]
-            flat = tf.reshape(dy, [local.shape[0]] + width)
+            dy_rows = tf.reshape(dy, [index.shape[0]] + width)
             if _adds_by_product(mesh_impl, rows):
-                one_hot = tf.one_hot(local, rows, dtype=dy.dtype)
-                return tf.tensordot(one_hot, flat, [[0], [0]])
+                one_hot = tf.one_hot(index, rows, dtype=dy.dtype)
+                return tf.tensordot(one_hot, dy_rows, [[0], [0]])
             # Negative segments are dropped: rows of other shards.
-            segments = tf.where_v2(local < rows, local, -tf.ones_like(local))
-            return tf.math.unsorted_segment_sum(flat, segments, rows)
+            segments = tf.where_v2(index < rows, index, -tf.ones_like(index))
+            return tf.math.unsorted_segment_sum(dy_rows, segments, rows)
 
         part = mesh_impl.slicewise(scatter, ids, dy, coordinate)
         axes = [mesh_impl.tensor_dimension_to_mesh_axis(d) for d in id_dims]
@@ -179,7 +179,7 @@ def _gather_positions_gradient(
     dim: mtf.Dimension,
     rank: int,
 ) -> mtf.Tensor:
-    summed = positions.shape.dims[rank:]
+    summed_dims = positions.shape.dims[rank:]
 
     def lower(mesh_impl: mtf.MeshImpl, positions: Any, dy: Any) -> list:
         _, size, coordinate = shard_of(mesh_impl, dim)
@@ -189,25 +189,25 @@ def _gather_positions_gradient(
         def scatter(
             positions: tf.Tensor, dy: tf.Tensor, coordinate: tf.Tensor | int
         ) -> tf.Tensor:
-            local = tf.reshape(positions - coordinate * size, [rows, -1])
+            index = tf.reshape(positions - coordinate * size, [rows, -1])
             if _adds_by_product(mesh_impl, size):
-                one_hot = tf.one_hot(local, size, dtype=dy.dtype)
-                flat = tf.reshape(dy, [rows, local.shape[1], -1])
-                sums = tf.matmul(one_hot, flat, transpose_a=True)
+                one_hot = tf.one_hot(index, size, dtype=dy.dtype)
+                dy_rows = tf.reshape(dy, [rows, index.shape[1], -1])
+                sums = tf.matmul(one_hot, dy_rows, transpose_a=True)
                 return tf.reshape(sums, shape)
-            is_here = tf.logical_and(local >= 0, local < size)
-            first = tf.expand_dims(tf.range(rows) * size, 1)
+            is_here = tf.logical_and(index >= 0, index < size)
+            start = tf.expand_dims(tf.range(rows) * size, 1)
             # Negative segments are dropped: positions of other devices.
-            segments = tf.where_v2(is_here, first + local, -tf.ones_like(local))
-            flat = tf.reshape(dy, [-1] + width)
+            segments = tf.where_v2(is_here, start + index, -tf.ones_like(index))
+            dy_rows = tf.reshape(dy, [-1] + width)
             # A position can be repeated. Sums are float32, as in matrix products.
             sums = tf.math.unsorted_segment_sum(
-                tf.cast(flat, tf.float32), tf.reshape(segments, [-1]), rows * size
+                tf.cast(dy_rows, tf.float32), tf.reshape(segments, [-1]), rows * size
             )
             return tf.cast(tf.reshape(sums, shape), dy.dtype)
 
         part = mesh_impl.slicewise(scatter, positions, dy, coordinate)
-        axes = [mesh_impl.tensor_dimension_to_mesh_axis(d) for d in summed]
+        axes = [mesh_impl.tensor_dimension_to_mesh_axis(d) for d in summed_dims]
         return [lazy_sum(mesh_impl, part, axes)]
 
     output = Spec(x_shape, dy.dtype)

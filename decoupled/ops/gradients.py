@@ -53,12 +53,12 @@ def as_factored(
     factors = _factors(gradient)
     if factors is None or not isinstance(mesh_impl, PlacementMeshImpl):
         return None
-    inner = factors.left.shape.dims[:-1]
-    if any(mesh_impl.tensor_dimension_to_mesh_axis(d) is not None for d in inner):
+    inner_dims = factors.left.shape.dims[:-1]
+    if any(mesh_impl.tensor_dimension_to_mesh_axis(d) is not None for d in inner_dims):
         return None
     rows, columns = mesh_impl.slice_shape(gradient.shape)
-    affordable = _NORM_SHARE * rows * columns / (rows + columns)
-    pays = rows * columns >= smallest and mtf.Shape(inner).size <= affordable
+    max_inner = _NORM_SHARE * rows * columns / (rows + columns)
+    pays = rows * columns >= smallest and mtf.Shape(inner_dims).size <= max_inner
     return factors if pays else None
 
 
@@ -88,16 +88,16 @@ def global_norm(gradients: Sequence[Gradient]) -> mtf.Tensor:
 
     def lower(mesh_impl: mtf.MeshImpl, *slices: Any) -> list:
         on_host = isinstance(mesh_impl, PlacementMeshImpl)
-        # By the mesh axes that split gradients, over which their sum is added up: the
-        # squared norms of gradients, or the gradients themselves.
-        groups, rest = {}, iter(slices)
+        # Mesh axes that split gradients, over which their sum is added up -> the
+        # squared norms of these gradients, or the gradients themselves.
+        groups, remaining_slices = {}, iter(slices)
         for gradient, part in zip(gradients, parts, strict=True):
             axes = map(mesh_impl.tensor_dimension_to_mesh_axis, gradient.shape.dims)
-            laid_out = list(itertools.islice(rest, len(part)))
+            values = list(itertools.islice(remaining_slices, len(part)))
             if on_host:
                 norm = _NORMS[len(part)]
-                laid_out = [mesh_impl.slicewise(norm, *laid_out)]
-            groups.setdefault(frozenset(axes) - {None}, []).extend(laid_out)
+                values = [mesh_impl.slicewise(norm, *values)]
+            groups.setdefault(frozenset(axes) - {None}, []).extend(values)
         add_up = _sum if on_host else _squared_norm_of_all
         sums = [
             lazy_sum(mesh_impl, mesh_impl.slicewise(add_up, *members), axes)
@@ -144,13 +144,13 @@ def _pairs(x: tf.Tensor) -> tf.Tensor:
     inner = x.shape.as_list()[0]
     width = max(1, _CAST_ELEMENTS // inner)
     total = tf.zeros([inner, inner])
-    for first in range(0, size, width):
+    for start in range(0, size, width):
         with tf.control_dependencies([total]):
-            columns = tf.slice(x, [0, first], [inner, min(width, size - first)])
+            columns = tf.slice(x, [0, start], [inner, min(width, size - start)])
         columns = tf.cast(columns, tf.float32)
         total += tf.matmul(columns, columns, transpose_b=True)
     return total
 
 
-# By the number of slices that a gradient has: it is whole, or two factors.
+# Number of slices of a gradient, which is whole or two factors -> its norm.
 _NORMS = {1: _squared_norm_of_slice, 2: _squared_norm_of_factors}

@@ -46,8 +46,8 @@ class compiled_where_large:  # a decorator
         self._kernel = compiled(function)
 
     def __call__(self, *arguments: Any) -> Any:
-        large = any(is_large(x) for x in arguments if isinstance(x, tf.Tensor))
-        return (self._kernel if large else self.python_function)(*arguments)
+        has_large = any(is_large(x) for x in arguments if isinstance(x, tf.Tensor))
+        return (self._kernel if has_large else self.python_function)(*arguments)
 
 
 def row_sums(x: tf.Tensor) -> tf.Tensor:
@@ -64,34 +64,35 @@ def sums_over_rows(mesh_impl: mtf.MeshImpl, x: Any) -> Any:
     """Sums over rows within each slice, [..., columns] to [columns], in float32; laid
     out, of x's dtype."""
     on_host = isinstance(mesh_impl, PlacementMeshImpl)
-    return mesh_impl.slicewise(_ones_times if on_host else _reduced_over_rows, x)
+    return mesh_impl.slicewise(_product_over_rows if on_host else _sum_over_rows, x)
 
 
 def sums_along_rows(mesh_impl: mtf.MeshImpl, x: Any, weights: Any) -> Any:
     """Sums along rows within each slice, [..., columns] to [..., 1], weighted by
     [columns]; all laid out and float32."""
     on_host = isinstance(mesh_impl, PlacementMeshImpl)
-    return mesh_impl.slicewise(_times if on_host else _reduced_along_rows, x, weights)
+    function = _product_along_rows if on_host else _sum_along_rows
+    return mesh_impl.slicewise(function, x, weights)
 
 
-def _ones_times(x: tf.Tensor) -> tf.Tensor:
+def _product_over_rows(x: tf.Tensor) -> tf.Tensor:
     columns = x.shape[-1]
     matrix = reshape(x, [-1, columns])
     return reshape(tf.matmul(ones([1, matrix.shape[0]], x.dtype), matrix), [columns])
 
 
-def _reduced_over_rows(x: tf.Tensor) -> tf.Tensor:
+def _sum_over_rows(x: tf.Tensor) -> tf.Tensor:
     sums = tf.reduce_sum(tf.cast(x, tf.float32), axis=list(range(len(x.shape) - 1)))
     return tf.cast(sums, x.dtype)
 
 
-def _times(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+def _product_along_rows(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     columns = x.shape[-1]
     y = tf.matmul(reshape(x, [-1, columns]), reshape(weights, [columns, 1]))
     return reshape(y, [*x.shape[:-1], 1])
 
 
-def _reduced_along_rows(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+def _sum_along_rows(x: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(x * weights, axis=-1, keepdims=True)
 
 
@@ -115,8 +116,8 @@ def _no_stderr() -> Iterator[None]:
     """Drops what the process writes to stderr, from C++ too."""
     stderr = os.dup(2)
     try:
-        with open(os.devnull, "wb") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
+        with open(os.devnull, "wb") as devnull:
+            os.dup2(devnull.fileno(), 2)
         yield
     finally:
         os.dup2(stderr, 2)

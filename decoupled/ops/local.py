@@ -126,11 +126,11 @@ def local_index(
     """
     # An id outside the whole dimension is returned unchanged, so that a gather on a CPU
     # fails with an error that shows it.
-    local = ids - coordinate * size
-    is_here = tf.logical_and(local >= 0, local < size)
-    known = tf.logical_and(ids >= 0, ids < total)
-    elsewhere = tf.where_v2(known, tf.zeros_like(ids), ids)
-    return tf.where_v2(is_here, local, elsewhere), is_here
+    index = ids - coordinate * size
+    is_here = tf.logical_and(index >= 0, index < size)
+    is_id = tf.logical_and(ids >= 0, ids < total)
+    other_index = tf.where_v2(is_id, tf.zeros_like(ids), ids)
+    return tf.where_v2(is_here, index, other_index), is_here
 
 
 def zero_unless(mask: tf.Tensor, values: tf.Tensor) -> tf.Tensor:
@@ -148,7 +148,7 @@ def lazy_sum(mesh_impl: mtf.MeshImpl, part: Any, axes: Iterable[int | None]) -> 
 
 
 def check_separate(
-    mesh_impl: mtf.MeshImpl, dimension: mtf.Dimension, others: list[mtf.Dimension]
+    mesh_impl: mtf.MeshImpl, dimension: mtf.Dimension, id_dims: list[mtf.Dimension]
 ) -> None:
     """Checks that a table and the ids that look it up are not split over one axis.
 
@@ -156,12 +156,12 @@ def check_separate(
     its rows.
     """
     axis = mesh_impl.tensor_dimension_to_mesh_axis(dimension)
-    for other in others:
-        if axis is not None and mesh_impl.tensor_dimension_to_mesh_axis(other) == axis:
+    for id_dim in id_dims:
+        if axis is not None and mesh_impl.tensor_dimension_to_mesh_axis(id_dim) == axis:
             name = mesh_impl.shape[axis].name
             raise UserError(
                 f"MeshConfig.layout_rules: rules {dimension.name}:{name} and "
-                f"{other.name}:{name} split rows and the ids that look them up over "
+                f"{id_dim.name}:{name} split rows and the ids that look them up over "
                 "the same mesh axis; give one of them another axis"
             )
 
@@ -174,7 +174,7 @@ def reshape(x: tf.Tensor, shape: Sequence[int]) -> tf.Tensor:
     if x.shape.as_list() == sizes:
         return x
     key = ("reshape", x.ref(), *sizes)
-    return _shared(key, lambda: tf.reshape(x, integers(sizes)))
+    return _shared_node(key, lambda: tf.reshape(x, integers(sizes)))
 
 
 def before_cast(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
@@ -186,24 +186,24 @@ def before_cast(x: tf.Tensor, dtype: tf.DType) -> tf.Tensor:
 
 def integers(values: Sequence[int]) -> tf.Tensor:
     """A shared int32 constant [n]: a shape, or a permutation."""
-    return _shared(("integers", *values), lambda: tf.constant(values, tf.int32))
+    return _shared_node(("integers", *values), lambda: tf.constant(values, tf.int32))
 
 
 def scalar(value: float) -> tf.Tensor:
     """A shared float32 constant."""
-    return _shared(("scalar", value), lambda: tf.constant(value, tf.float32))
+    return _shared_node(("scalar", value), lambda: tf.constant(value, tf.float32))
 
 
 def ones(shape: Sequence[int], dtype: tf.DType) -> tf.Tensor:
     """A shared tensor of ones."""
     sizes = [int(size) for size in shape]
-    return _shared(
+    return _shared_node(
         ("ones", dtype, *sizes),
         lambda: tf.fill(integers(sizes), tf.constant(1, dtype)),
     )
 
 
-def _shared(key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
+def _shared_node(key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
     """The tensor that `make` returned when it was first called with this key.
 
     It is shared only where device, control-flow context and dependencies are the same.
@@ -215,11 +215,11 @@ def _shared(key: Hashable, make: Callable[[], tf.Tensor]) -> tf.Tensor:
         setattr(graph, _NODES, {})
     nodes = getattr(graph, _NODES)
     devices = graph._snapshot_device_function_stack_metadata()
-    place = (
+    context = (
         graph._get_control_flow_context(),
         frozenset(graph._current_control_dependencies()),
         tuple(device.obj for device in devices),
     )
-    if (key, place) not in nodes:
-        nodes[key, place] = make()
-    return nodes[key, place]
+    if (key, context) not in nodes:
+        nodes[key, context] = make()
+    return nodes[key, context]

@@ -75,12 +75,12 @@ def _moments(x: tf.Tensor, epsilon: float) -> tuple[tf.Tensor, tf.Tensor]:
 def _normalize(
     x: tf.Tensor, gamma: tf.Tensor, beta: tf.Tensor, epsilon: float
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    wide, size = tf.cast(x, tf.float32), x.shape[-1]
-    mean = row_sums(wide) / size
+    values, size = tf.cast(x, tf.float32), x.shape[-1]
+    mean = row_sums(values) / size
     # Not tf.math.squared_difference: with it, TF 2.15's graph rewriter takes some
     # graphs for an instance norm and crashes the process (grappler's FindInstanceNorm
     # reads an attribute that a node does not have).
-    variance = row_sums(tf.square(wide - mean)) / size
+    variance = row_sums(tf.square(values - mean)) / size
     reciprocal = tf.math.rsqrt(variance + epsilon)
     return _normalized(x, mean, reciprocal, gamma, beta), mean, reciprocal
 
@@ -174,13 +174,13 @@ def softmax(
         return mesh_impl.slicewise(lambda b: reshape(b, shape), slices)
 
     def lower(mesh_impl: mtf.MeshImpl, value: Any, *biases: Any) -> list:
-        added = with_ones(mesh_impl, *biases) if biases else 0.0
-        scaled = mesh_impl.slicewise(_scaled, value, scale, added)
+        bias_slices = with_ones(mesh_impl, *biases) if biases else 0.0
+        scores = mesh_impl.slicewise(_scaled, value, scale, bias_slices)
         axis = mesh_impl.tensor_dimension_to_mesh_axis(x.shape.dims[-1])
         if axis is None:
-            y = mesh_impl.slicewise(tf.nn.softmax, scaled)
+            y = mesh_impl.slicewise(tf.nn.softmax, scores)
         else:
-            y = _split_softmax(mesh_impl, scaled, axis)
+            y = _split_softmax(mesh_impl, scores, axis)
         return [mesh_impl.slicewise(tf.cast, y, x.dtype)]
 
     def backward(operation: mtf.Operation, dy: mtf.Tensor) -> list:
@@ -214,9 +214,9 @@ def _softmax_gradient(y: mtf.Tensor, dy: mtf.Tensor, scale: float) -> mtf.Tensor
         axis = mesh_impl.tensor_dimension_to_mesh_axis(y.shape.dims[-1])
         if axis is None:
             return [mesh_impl.slicewise(_gradient, y_slices, dy, scale)]
-        inner = mesh_impl.slicewise(_inner_product, y_slices, dy)
-        inner = mesh_impl.allreduce(inner, [axis], "SUM")
-        return [mesh_impl.slicewise(_gradient_given, y_slices, dy, scale, inner)]
+        product = mesh_impl.slicewise(_inner_product, y_slices, dy)
+        product = mesh_impl.allreduce(product, [axis], "SUM")
+        return [mesh_impl.slicewise(_gradient_given, y_slices, dy, scale, product)]
 
     return mesh_op("softmax_gradient", lower, [y, dy], [y])[0]
 
@@ -226,9 +226,9 @@ def _inner_product(y: tf.Tensor, dy: tf.Tensor) -> tf.Tensor:
 
 
 def _gradient_given(
-    y: tf.Tensor, dy: tf.Tensor, scale: float, inner: tf.Tensor
+    y: tf.Tensor, dy: tf.Tensor, scale: float, product: tf.Tensor
 ) -> tf.Tensor:
-    dx = tf.cast(y, tf.float32) * (tf.cast(dy, tf.float32) - inner) * scale
+    dx = tf.cast(y, tf.float32) * (tf.cast(dy, tf.float32) - product) * scale
     return tf.cast(dx, y.dtype)
 
 

@@ -26,21 +26,21 @@ def _gradients(
 ) -> list[mtf.Tensor]:
     del explicit_inputs
     graph = forward_operations[0].graph
-    inside = {t for operation in forward_operations for t in operation.outputs}
-    read = {t for operation in forward_operations for t in operation.inputs}
-    kept = [
+    inner = {t for operation in forward_operations for t in operation.outputs}
+    tensors = {t for operation in forward_operations for t in operation.inputs}
+    outer_tensors = [
         tensor
-        for tensor in sorted(read - inside, key=lambda tensor: tensor.name)
+        for tensor in sorted(tensors - inner, key=lambda tensor: tensor.name)
         if not isinstance(tensor.operation, mtf.ops.Variable)
     ]
-    delayed = After(kept, output_grads).outputs
-    later = dict(zip(kept, delayed, strict=False))
-    cloned, copies = graph.clone_operations(forward_operations, later)
+    delayed_tensors = After(outer_tensors, output_grads).outputs
+    replacements = dict(zip(outer_tensors, delayed_tensors, strict=False))
+    clones, copies = graph.clone_operations(forward_operations, replacements)
     return mtf.gradients(
         [copies[tensor] for tensor in outputs],
-        [later.get(tensor, tensor) for tensor in all_inputs],
-        grad_ys=delayed[len(kept) :],
-        operations=cloned,
+        [replacements.get(tensor, tensor) for tensor in all_inputs],
+        grad_ys=delayed_tensors[len(outer_tensors) :],
+        operations=clones,
     )
 
 

@@ -33,9 +33,9 @@ def rounded(update: Callable) -> Callable:
     def kernel(
         weights: tf.Tensor, key: tf.Tensor, sizes: Sequence[int], *inputs: tf.Tensor
     ) -> tf.Tensor:
-        new = update(tf.cast(weights, tf.float32), *inputs)
+        new_weights = update(tf.cast(weights, tf.float32), *inputs)
         part = weights.shape.as_list()[len(weights.shape) - len(sizes) :]
-        return round_by(new, noise(key, sizes, part))
+        return round_by(new_weights, noise(key, sizes, part))
 
     return compiled(kernel)
 
@@ -59,17 +59,17 @@ def update_rounded(
     shards = [shard_of(mesh_impl, dimension) for dimension in shape.dims]
 
     def key(seed: tf.Tensor, *coordinates: tf.Tensor | int) -> tf.Tensor:
-        first = [c * s.size for c, s in zip(coordinates, shards, strict=True)]
+        begins = [c * s.size for c, s in zip(coordinates, shards, strict=True)]
         if len(salts) == 1:
-            return tf.stack([seed, *salts, *first])
-        columns = [tf.fill([len(salts)], x) for x in (seed, *first)]
+            return tf.stack([seed, *salts, *begins])
+        columns = [tf.fill([len(salts)], x) for x in (seed, *begins)]
         return tf.stack([columns[0], tf.constant(salts), *columns[1:]], axis=-1)
 
     keys = mesh_impl.slicewise(key, seed, *[shard.coordinate for shard in shards])
     weights = mesh_impl.slicewise(read_slice, slices)
     sizes = tuple(shape.to_integer_list)
-    new = mesh_impl.slicewise(kernel, weights, keys, sizes, *inputs)
-    return mesh_impl.slicewise(_write_slice, slices, new)
+    new_weights = mesh_impl.slicewise(kernel, weights, keys, sizes, *inputs)
+    return mesh_impl.slicewise(_write_slice, slices, new_weights)
 
 
 def read_slice(variable: tf.Variable) -> tf.Tensor:
@@ -89,8 +89,8 @@ def round_by(x: tf.Tensor, noise: tf.Tensor) -> tf.Tensor:
     # of `noise`, carries into it with the probability of the lower half, exactly.
     bits = tf.bitcast(x, tf.uint32) + tf.bitwise.right_shift(noise, _uint32(16))
     upper = tf.bitwise.bitwise_and(bits, _uint32(0xFFFF0000))
-    kept = tf.where_v2(tf.math.is_finite(x), tf.bitcast(upper, tf.float32), x)
-    return tf.cast(kept, tf.bfloat16)
+    result = tf.where_v2(tf.math.is_finite(x), tf.bitcast(upper, tf.float32), x)
+    return tf.cast(result, tf.bfloat16)
 
 
 def noise(key: tf.Tensor, sizes: Sequence[int], part: Sequence[int]) -> tf.Tensor:
@@ -100,21 +100,21 @@ def noise(key: tf.Tensor, sizes: Sequence[int], part: Sequence[int]) -> tf.Tenso
     element along each dimension of the variable, whose shape is `sizes`. The bits of an
     element are a function of seed, salt and its index in the variable.
     """
-    several = key.shape.as_list()[:-1]
-    seed, salt, *first = tf.unstack(tf.bitcast(key, tf.uint32), axis=-1)
-    place = tf.zeros(several, tf.uint32)
-    for axis, (begin, size, length) in enumerate(zip(first, sizes, part, strict=True)):
-        begin = tf.reshape(begin, several + [1] * (axis + 1))
-        index = begin + tf.cast(tf.range(length), tf.uint32)
-        place = tf.expand_dims(place * _uint32(size), -1) + index
+    stack_shape = key.shape.as_list()[:-1]
+    seed, salt, *begins = tf.unstack(tf.bitcast(key, tf.uint32), axis=-1)
+    index = tf.zeros(stack_shape, tf.uint32)
+    for axis, (begin, size, length) in enumerate(zip(begins, sizes, part, strict=True)):
+        begin = tf.reshape(begin, stack_shape + [1] * (axis + 1))
+        indexes = begin + tf.cast(tf.range(length), tf.uint32)
+        index = tf.expand_dims(index * _uint32(size), -1) + indexes
     # Two rounds: after one, the bits of two steps would be shifted copies of one
     # sequence.
-    first = tf.reshape(_mixed(seed + _mixed(salt)), several + [1] * len(part))
-    second = _mixed(first + _uint32(0x9E3779B9))
-    return _mixed(_mixed(place + first) ^ second)
+    first_key = tf.reshape(_mix(seed + _mix(salt)), stack_shape + [1] * len(part))
+    second_key = _mix(first_key + _uint32(0x9E3779B9))
+    return _mix(_mix(index + first_key) ^ second_key)
 
 
-def _mixed(x: tf.Tensor) -> tf.Tensor:
+def _mix(x: tf.Tensor) -> tf.Tensor:
     """A bijection of uint32; every bit of the result depends on every bit of `x`."""
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         x = (x ^ tf.bitwise.right_shift(x, _uint32(shift))) * _uint32(factor)

@@ -30,8 +30,8 @@ _COLLECTION = "row_partitioned_variables"
 _ALIGNED_ROWS = 16
 # TensorFlow draws four values at a time. It reserves 256 steps of its generator for
 # them, as it draws values outside of the truncated range again.
-_DRAWN_TOGETHER = 4
-_STEPS = 256
+_DRAW_SIZE = 4
+_DRAW_STEPS = 256
 
 
 class Tile(NamedTuple):
@@ -61,11 +61,11 @@ def two_at_a_time(
     """work(tile) for each tile, at most two of them at a time: the copies of one run in
     parallel with the products of the other. It returns tensors that are available once
     the tile's part of the graph has run."""
-    done = []
+    results = []
     for index, tile in enumerate(tiles):
-        with tf.control_dependencies(done[index - 2] if index > 1 else []):
-            done.append(work(tile))
-    return done
+        with tf.control_dependencies(results[index - 2] if index > 1 else []):
+            results.append(work(tile))
+    return results
 
 
 class RowPartitionedVariable:
@@ -125,7 +125,7 @@ class RowPartitionedTensor:
         )
 
 
-def _whole(
+def _to_tensor(
     x: RowPartitionedVariable | RowPartitionedTensor,
     dtype: tf.DType | None = None,
     name: str | None = None,
@@ -138,7 +138,7 @@ def _whole(
 
 
 for _kind in (RowPartitionedVariable, RowPartitionedTensor):
-    tf.register_tensor_conversion_function(_kind, _whole)
+    tf.register_tensor_conversion_function(_kind, _to_tensor)
 
 
 def partition_rows(matrix: tf.Tensor, size: int) -> RowPartitionedTensor:
@@ -187,8 +187,8 @@ def _count(rows: int, columns: int) -> int:
 
 def saved_variables() -> dict[str, tf.Variable | RowPartitionedVariable]:
     """The current graph's variables by their names in a checkpoint."""
-    wholes = tf.get_collection(_COLLECTION)
-    owners = {id(p): whole for whole in wholes for p in whole.partitions}
+    matrices = tf.get_collection(_COLLECTION)
+    owners = {id(p): matrix for matrix in matrices for p in matrix.partitions}
     variables = [owners.get(id(v), v) for v in tf.global_variables()]
     return {variable.name.removesuffix(":0"): variable for variable in variables}
 
@@ -199,20 +199,20 @@ def partitioned_product(product: Callable, equation: str, *factors) -> tf.Tensor
     `product` maps an equation of `tf.einsum`, e.g. "abc,dc->abd", and two tensors to
     their contraction. If it sums over the rows, the sums over partitions are float32.
     """
-    (place,) = (i for i, x in enumerate(factors) if isinstance(x, RowPartitionedTensor))
-    matrix, other = factors[place], factors[1 - place]
+    (side,) = (i for i, x in enumerate(factors) if isinstance(x, RowPartitionedTensor))
+    matrix, factor = factors[side], factors[1 - side]
     operands, output = equation.split("->")
     operands = operands.split(",")
-    row, indices = operands[place][0], operands[1 - place]
+    row, indices = operands[side][0], operands[1 - side]
     results = []
 
     def multiply(index: int) -> list[tf.Tensor]:
-        pair = [other, other]
-        with tf.control_dependencies([other]):
-            pair[place] = matrix.partition(index)
+        pair = [factor, factor]
+        with tf.control_dependencies([factor]):
+            pair[side] = matrix.partition(index)
         if row in indices:
             tile = matrix.tiles[index]
-            pair[1 - place] = slice_along(other, indices.index(row), tile)
+            pair[1 - side] = slice_along(factor, indices.index(row), tile)
         y = product(equation, *pair)
         if row in output:
             results.append(y)
@@ -224,7 +224,7 @@ def partitioned_product(product: Callable, equation: str, *factors) -> tf.Tensor
     two_at_a_time(multiply, range(len(matrix.tiles)))
     if row in output:
         return tf.concat(results, axis=output.index(row))
-    return tf.cast(results[0], other.dtype)
+    return tf.cast(results[0], factor.dtype)
 
 
 def truncated_normal(
@@ -238,13 +238,13 @@ def truncated_normal(
     """
     shape = tf.TensorShape(shape)
     size = shape.num_elements()
-    before = first_row * shape[1:].num_elements()
-    groups, excess = divmod(before, _DRAWN_TOGETHER)
+    skipped_count = first_row * shape[1:].num_elements()
+    groups, excess = divmod(skipped_count, _DRAW_SIZE)
     key, counter = tf.raw_ops.StatelessRandomGetKeyCounter(seed=seed)
     values = tf.raw_ops.StatelessTruncatedNormalV2(
         shape=[excess + size],
         key=key,
-        counter=counter + tf.constant([groups * _STEPS, 0], tf.uint64),
+        counter=counter + tf.constant([groups * _DRAW_STEPS, 0], tf.uint64),
         alg=tf.raw_ops.StatelessRandomGetAlg(),
     )
     return tf.reshape(values[excess:] if excess else values, shape) * stddev

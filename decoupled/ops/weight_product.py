@@ -41,8 +41,8 @@ class _WeightProduct(mtf.EinsumOperation):
 
     def gradient(self, grad_ys):
         (dy,), (x, cast) = grad_ys, self.inputs
-        of_x = weight_product(dy, self._weights, x.shape.dims)
-        return [of_x, mtf.einsum([dy, x], output_shape=cast.shape)]
+        dx = weight_product(dy, self._weights, x.shape.dims)
+        return [dx, mtf.einsum([dy, x], output_shape=cast.shape)]
 
 
 class CastAfter(mtf.Operation):
@@ -110,8 +110,8 @@ class GradientCast(mtf.Operation):
         mesh_impl = lowering.mesh_impl(self)
         gradient, dtype = lowering.tensors[self.inputs[0]], self.outputs[0].dtype
         # Operations of a loop's body are not listed in the graph.
-        in_loop = self not in self.graph.operations
-        if in_loop and isinstance(gradient, mtf.ops.LazyAllreduceSum):
+        is_in_loop = self not in self.graph.operations
+        if is_in_loop and isinstance(gradient, mtf.ops.LazyAllreduceSum):
             part = mesh_impl.slicewise(tf.cast, gradient.laid_out_input, dtype)
             cast = lazy_sum(mesh_impl, part, gradient.mesh_axes)
         else:

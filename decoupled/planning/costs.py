@@ -146,7 +146,7 @@ def _peak_inside(operation, sizes):
     if isinstance(operation, mtf.ops.WhileLoopOperation):
         return _peak(operation._body_ops, sizes)
     # An update needs the stack of its gradients beside the gradients.
-    return getattr(operation, "stacked", [])
+    return getattr(operation, "stacked_gradients", [])
 
 
 def _reads(operation):

@@ -181,15 +181,15 @@ def _adamw(
                 [is_decayed],
                 [1],
                 seed=seed,
-                before=last_update,
+                previous=last_update,
             )
             operations.append(last_update)
         else:
             # Before the norm, a factored gradient still reads what is updated here.
             is_whole = isinstance(gradient, mtf.Tensor)
-            after = None if is_whole else numbers.norm
+            signal = None if is_whole else numbers.norm
             operations.append(
-                AdamUpdate(*operands, numbers.scale, scalars, is_decayed, after=after)
+                AdamUpdate(*operands, numbers.scale, scalars, is_decayed, signal=signal)
             )
     return operations
 

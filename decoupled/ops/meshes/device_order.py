@@ -40,14 +40,14 @@ def _tiles(mesh: Sequence[int], grid: list[int]) -> list[list[int]]:
     The last axis comes first. It gets the devices of a chip, then parts of the longest
     side of the grid of chips that have no place yet.
     """
-    left, tiles = list(grid), []
+    lengths, tiles = list(grid), []
     for size in reversed(mesh):
         tile = [1] * len(grid)
         for factor in _prime_factors(size):
-            longest = sorted(range(len(grid) - 1), key=lambda side: -left[side])
-            sides = [len(grid) - 1, *longest]
-            side = next(side for side in sides if left[side] % factor == 0)
-            left[side] //= factor
+            chip_sides = sorted(range(len(grid) - 1), key=lambda side: -lengths[side])
+            sides = [len(grid) - 1, *chip_sides]
+            side = next(side for side in sides if lengths[side] % factor == 0)
+            lengths[side] //= factor
             tile[side] *= factor
         tiles.insert(0, tile)
     return tiles

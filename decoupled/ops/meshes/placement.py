@@ -27,10 +27,10 @@ from decoupled.ops.row_partitions import (
     partitioned_product,
 )
 
-# Rows of a factor with at least so many elements are long.
-_LONG = 512
+# A row of a factor with at least so many elements is long.
+_LONG_ROW = 512
 # A product with an embedding table has more than so many times as many columns as rows.
-_MANY = 4
+_MANY_COLUMNS = 4
 
 
 def bfloat16_is_slow() -> bool:
@@ -39,12 +39,12 @@ def bfloat16_is_slow() -> bool:
     # are slower than those for float32: 145 against 245 GFLOP/s on two cores of a
     # Sapphire Rapids, and 52 by emulation. Intel's matrix units (AMX) and AMD's AVX-512
     # are fast. A processor that Linux does not describe as x86 is taken to be.
-    described = processor()
-    known = described.vendor and described.flags
-    if not known or "amx_bf16" in described.flags:
+    cpu = processor()
+    is_known = cpu.vendor and cpu.flags
+    if not is_known or "amx_bf16" in cpu.flags:
         return False
-    is_amd = described.vendor == "AuthenticAMD"
-    return not (is_amd and "avx512_bf16" in described.flags)
+    is_amd = cpu.vendor == "AuthenticAMD"
+    return not (is_amd and "avx512_bf16" in cpu.flags)
 
 
 class PlacementMeshImpl(mtf.placement_mesh_impl.PlacementMeshImpl):
@@ -101,8 +101,8 @@ class PlacementMeshImpl(mtf.placement_mesh_impl.PlacementMeshImpl):
             # the forward pass computes would otherwise be in memory as float32 too
             # until the backward pass.
             with tf.control_dependencies(slices):
-                wide = [tf.cast(x, tf.float32) for x in slices]
-            return tf.cast(self.einsum(equation, *wide), tf.bfloat16)
+                float32_slices = [tf.cast(x, tf.float32) for x in slices]
+            return tf.cast(self.einsum(equation, *float32_slices), tf.bfloat16)
         product = matrix_product(equation, *slices) if len(slices) == 2 else None
         return tf.einsum(equation, *slices) if product is None else product
 
@@ -137,8 +137,8 @@ def matrix_product(equation: str, x: tf.Tensor, y: tf.Tensor) -> tf.Tensor | Non
     ):
         if list(output) != batch + l_rows + l_columns:
             continue
-        transpose_a = _transposed(a, batch, l_rows, inner)
-        transpose_b = _transposed(b, batch, inner, l_columns)
+        transpose_a = _is_transposed(a, batch, l_rows, inner)
+        transpose_b = _is_transposed(b, batch, inner, l_columns)
         if transpose_a is None or transpose_b is None:
             continue
         u = _as_matrix(u, sizes, batch, l_rows, inner, transpose_a)
@@ -162,13 +162,13 @@ def _multiply(
     )
     if u.dtype == tf.float32 and transpose_b and not transpose_a and len(v.shape) == 2:
         rows, (columns, inner) = u.shape[0], v.shape
-        if inner >= _LONG and (inner > columns or columns > _MANY * rows):
-            one_u, one_v = (reshape(x, [1, *x.shape]) for x in (u, v))
-            return reshape(product(one_u, one_v), [rows, columns])
+        if inner >= _LONG_ROW and (inner > columns or columns > _MANY_COLUMNS * rows):
+            u_batch, v_batch = (reshape(x, [1, *x.shape]) for x in (u, v))
+            return reshape(product(u_batch, v_batch), [rows, columns])
     return product(u, v)
 
 
-def _transposed(
+def _is_transposed(
     indices: str, batch: list[str], first: list[str], second: list[str]
 ) -> bool | None:
     """False if `indices` is batch + first + second, True if it is batch + second +
@@ -186,10 +186,10 @@ def _as_matrix(
     batch: list[str],
     first: list[str],
     second: list[str],
-    transposed: bool,
+    swaps: bool,
 ) -> tf.Tensor:
     def size(indices):
         return int(tf.TensorShape([sizes[i] for i in indices]).num_elements())
 
-    matrix = [size(second), size(first)] if transposed else [size(first), size(second)]
+    matrix = [size(second), size(first)] if swaps else [size(first), size(second)]
     return reshape(tensor, ([size(batch)] if batch else []) + matrix)

@@ -73,20 +73,20 @@ class ReplicaMesh(SimdMeshImpl):
         """The layout of each stack, after the graph has been lowered."""
         layouts = []
         for stack in dict.fromkeys(self._stacks.values()):
-            first = stack.members[0]
+            member = stack.members[0]
             begins = [
-                tuple(self.slice_begin(first.shape, replica))
+                tuple(self.slice_begin(member.shape, replica))
                 for replica in range(self.size)
             ]
             layouts.append(
                 StackLayout(
                     stack.slices.handles[0].op.name,
                     [member.name for member in stack.members],
-                    first.shape.to_integer_list,
-                    list(self.slice_shape(first.shape)),
+                    member.shape.to_integer_list,
+                    list(self.slice_shape(member.shape)),
                     begins,
-                    first.slice_dtype,
-                    first.master_dtype,
+                    member.slice_dtype,
+                    member.master_dtype,
                 )
             )
         return layouts
@@ -106,8 +106,8 @@ def collectives_of_xla() -> Iterator[None]:
         )
 
     operations = mtf.simd_mesh_impl.tpu_ops
-    of_a_tpu, operations.cross_replica_sum = operations.cross_replica_sum, all_reduce
+    tpu_sum, operations.cross_replica_sum = operations.cross_replica_sum, all_reduce
     try:
         yield
     finally:
-        operations.cross_replica_sum = of_a_tpu
+        operations.cross_replica_sum = tpu_sum

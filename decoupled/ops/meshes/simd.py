@@ -24,7 +24,7 @@ from typing import Any
 
 from decoupled.core.compat import mtf, tf
 
-_outside = mtf.utils.outside_all_rewrites
+_outside_rewrites = mtf.utils.outside_all_rewrites
 # A gradient is float32 when it is applied.
 _GRADIENT_BYTES = 4
 
@@ -91,11 +91,11 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
         def __init__(self, variable: mtf.Variable, mesh_impl: "SimdMeshImpl"):
             self._variable, self._mesh_impl = variable, mesh_impl
             self._stack = mesh_impl.stack_with(variable)
-            place = self._stack.members.index(variable)
-            alone = len(self._stack.members) == 1
+            index = self._stack.members.index(variable)
+            is_alone = len(self._stack.members) == 1
             slices = self._stack.slices
             self.laid_out_tensor = mesh_impl.LaidOutTensor(
-                [slices if alone else Member(slices, place)]
+                [slices if is_alone else Member(slices, index)]
             )
             self.copy_master_to_slices = self._stack.copy_masters_to_slices
             self.copy_slices_to_master = self._stack.copy_slices_to_masters
@@ -124,16 +124,16 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
         def __init__(self, members: Sequence[mtf.Variable], mesh_impl: "SimdMeshImpl"):
             self.members, self._mesh_impl = members, mesh_impl
             self._first = members[0]
-            self._several = [len(members)] if len(members) > 1 else []
+            self._stack_dims = [len(members)] if len(members) > 1 else []
             self._slice_shape = mesh_impl.slice_shape(self._first.shape)
             self.copy_masters_to_slices = self.copy_slices_to_masters = None
             name, dtype = self._first.name, self._first.slice_dtype
-            if self._several:
+            if self._stack_dims:
                 name = f"{name}_and_{len(members) - 1}"
             # Without scopes, whose names would be repeated in every node.
-            with _outside(), tf.name_scope(None):
+            with _outside_rewrites(), tf.name_scope(None):
                 handles = [self._make(f"{name}_slice_", r) for r in self._replicas()]
-                shape = self._several + self._slice_shape
+                shape = self._stack_dims + self._slice_shape
                 self.slices = Slices(name, handles, dtype, shape)
                 if self.copies:
                     self.copy_masters_to_slices = self._masters_to_slices(handles)
@@ -147,44 +147,44 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
             with tf.device(self._mesh_impl.slice_device(replica)):
                 return tf.raw_ops.VarHandleOp(
                     dtype=self._first.slice_dtype,
-                    shape=self._several + self._slice_shape,
+                    shape=self._stack_dims + self._slice_shape,
                     shared_name=name,
                     name=name,
                 )
 
         def _begin(self, device: int) -> tuple[int, ...]:
             begin = self._mesh_impl.slice_begin(self._first.shape, device)
-            return tuple([0] * len(self._several) + list(begin))
+            return tuple([0] * len(self._stack_dims) + list(begin))
 
         def _masters_to_slices(self, handles: Sequence[tf.Tensor]) -> tf.Operation:
-            dtype, wholes = self._first.slice_dtype, []
+            dtype, masters = self._first.slice_dtype, []
             for member in self.members:
                 with tf.device(member.master_device):
                     # Read here: `tf.cast` returns a variable of this dtype unread, and
                     # another device would read it.
                     master = tf.convert_to_tensor(member.get_master())
-                    wholes.append(tf.cast(master, dtype))
+                    masters.append(tf.cast(master, dtype))
             with tf.device(self._first.master_device):
-                whole = tf.stack(wholes) if self._several else wholes[0]
-            shape = self._several + self._slice_shape
-            parts, received, copies = {}, {}, []
+                whole = tf.stack(masters) if self._stack_dims else masters[0]
+            shape = self._stack_dims + self._slice_shape
+            parts, host_copies, assignments = {}, {}, []
             for replica, handle in zip(self._replicas(), handles, strict=True):
                 begin = self._begin(self._mesh_impl.p2l(replica))
                 if begin not in parts:
                     with tf.device(self._first.master_device):
                         parts[begin] = tf.slice(whole, begin, shape)
-                place = (begin, _host(handle.device))
-                if place not in received:
+                key = (begin, _host(handle.device))
+                if key not in host_copies:
                     with tf.device(_host(handle.device)):
-                        received[place] = tf.identity(parts[begin])
+                        host_copies[key] = tf.identity(parts[begin])
                 with tf.device(handle.device):
-                    copies.append(
+                    assignments.append(
                         tf.raw_ops.AssignVariableOp(
-                            resource=handle, value=received[place]
+                            resource=handle, value=host_copies[key]
                         )
                     )
             # `tf.group` would make a node for each core.
-            with tf.control_dependencies(copies):
+            with tf.control_dependencies(assignments):
                 return tf.no_op()
 
         def _slices_to_masters(self, handles: Sequence[tf.Tensor]) -> tf.Operation:
@@ -208,16 +208,16 @@ class SimdMeshImpl(mtf.simd_mesh_impl.SimdMeshImpl):
                     slices = [
                         parts[self._begin(index)] for index in range(mesh_impl.size)
                     ]
-                    if self._several:
+                    if self._stack_dims:
                         members = mtf.Dimension("stacked", len(self.members))
                         shape = mtf.Shape([members, *shape.dims])
                     whole = mesh_impl.combine_slices(slices, shape, device=device)
-                wholes = tf.unstack(whole) if self._several else [whole]
-            copies = []
-            for member, value in zip(self.members, wholes, strict=True):
+                values = tf.unstack(whole) if self._stack_dims else [whole]
+            assignments = []
+            for member, value in zip(self.members, values, strict=True):
                 with tf.device(member.master_device):
-                    copies.append(member.assign_to_master(value))
-            return tf.group(copies)
+                    assignments.append(member.assign_to_master(value))
+            return tf.group(assignments)
 
 
 def _host(device: str) -> str:
@@ -288,16 +288,16 @@ def _place() -> tuple[tf.Graph, Any]:
 class Member(Slices):
     """A member of a stack. It can only be read; updates write the whole stack."""
 
-    def __init__(self, stack: Slices, place: int):
+    def __init__(self, stack: Slices, index: int):
         super().__init__(stack.name, stack.handles, stack.dtype, stack.shape[1:])
-        self._stack, self._place = stack, place
+        self._stack, self._index = stack, index
 
     @property
     def handle(self):
         raise NotImplementedError(f"a member of {self._name} has no variable alone")
 
     def _read_variable_op(self):
-        return self._stack.members()[self._place]
+        return self._stack.members()[self._index]
 
 
 def stacks_of(
@@ -313,7 +313,7 @@ def stacks_of(
     names = {v.name for v in variables if v.trainable}
     owners = {v: _owner(v.name, names) for v in variables if not v.trainable}
     weights = [v for v in variables if owners.get(v) is None]
-    stacks = list(_cut(_equal(weights, mesh_impl), mesh_impl, most_bytes))
+    stacks = list(_divide(_equal_groups(weights, mesh_impl), mesh_impl, most_bytes))
     stack_of_name = {v.name: index for index, vs in enumerate(stacks) for v in vs}
     slots = {}
     for variable, owner in owners.items():
@@ -321,7 +321,7 @@ def stacks_of(
             role = variable.name.removeprefix(owner)
             slots.setdefault((stack_of_name[owner], role), []).append(variable)
     for members in slots.values():
-        stacks += _equal(members, mesh_impl)
+        stacks += _equal_groups(members, mesh_impl)
     return stacks
 
 
@@ -331,7 +331,7 @@ def _owner(name: str, names: Collection[str]) -> str | None:
     return next((part for part in parts if part in names), None)
 
 
-def _equal(
+def _equal_groups(
     variables: Sequence[mtf.Variable], mesh_impl: mtf.MeshImpl
 ) -> list[list[mtf.Variable]]:
     groups = {}
@@ -343,14 +343,14 @@ def _equal(
     return list(groups.values())
 
 
-def _cut(
+def _divide(
     groups: Sequence[list[mtf.Variable]], mesh_impl: mtf.MeshImpl, most_bytes: int
 ) -> Iterator[list[mtf.Variable]]:
     """Divides groups into stacks of nearly equal length and at most `most_bytes`."""
     for members in groups:
-        each = mesh_impl.slice_size(members[0].shape) * _GRADIENT_BYTES
-        most = max(1, most_bytes // each)
-        count = -(-len(members) // most)
+        slice_bytes = mesh_impl.slice_size(members[0].shape) * _GRADIENT_BYTES
+        max_members = max(1, most_bytes // slice_bytes)
+        count = -(-len(members) // max_members)
         ends = [len(members) * index // count for index in range(count + 1)]
         yield from (members[a:b] for a, b in itertools.pairwise(ends))
 
@@ -362,6 +362,6 @@ def slices_of(lowering: mtf.Lowering, variables: Sequence[mtf.Variable]) -> Any:
     return lowering.variables[variables[0]].stack_of(variables)
 
 
-def stacked(*tensors: tf.Tensor) -> tf.Tensor:
+def stack_tensors(*tensors: tf.Tensor) -> tf.Tensor:
     """One tensor as it is; several as [count, ...]."""
     return tensors[0] if len(tensors) == 1 else tf.stack(tensors)
