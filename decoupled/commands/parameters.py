@@ -23,8 +23,8 @@ from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
 from decoupled.model.parameters import (
     ROWS,
-    SPECIAL,
     SPECIAL_COLUMNS,
+    SPECIAL_TITLE,
     TABLE_1,
     PaperRow,
     PublicModel,
@@ -93,7 +93,7 @@ def print_model(config: ParametersConfig, models: Mapping[str, ModelConfig]) -> 
     title = f"Parameters in the graphs; fine-tuning has {layers} layers"
     console.table(title, ["group", "pre-training (PT)", "fine-tuning (FT)"], rows)
     if special_rows:
-        console.table(SPECIAL, SPECIAL_COLUMNS, special_rows)
+        console.table(SPECIAL_TITLE, SPECIAL_COLUMNS, special_rows)
     if entry is not None:
         console.say(
             f"{entry.name}: the paper's Table 1 has {entry.parameters}M, "

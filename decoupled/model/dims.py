@@ -66,12 +66,12 @@ class Dims:
 
 def make_dims(config: ModelConfig, batch_size: int, sequence_length: int) -> Dims:
     """The dimensions of a graph for batches of [batch_size, sequence_length]."""
-    of_weights = {name: mtf.Dimension(*dimension(config, name)) for name in SIZES}
+    weight_dims = {name: mtf.Dimension(*dimension(config, name)) for name in SIZES}
     return Dims(
         batch=mtf.Dimension("batch", batch_size),
         sequence=mtf.Dimension("sequence", sequence_length),
         memory=mtf.Dimension("memory", sequence_length),
-        **of_weights,
+        **weight_dims,
     )
 
 

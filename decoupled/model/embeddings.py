@@ -57,7 +57,7 @@ class OutputEmbedding:
     def logits(self, x: mtf.Tensor) -> mtf.Tensor:
         """Scores of every piece, [batch, predictions, vocab], of vectors
         [batch, predictions, hidden]."""
-        return self.scores(self._transformed(x))
+        return self.scores(self._transform(x))
 
     def cross_entropy(
         self, x: mtf.Tensor, targets: mtf.Tensor
@@ -75,13 +75,13 @@ class OutputEmbedding:
         x = weight_product(x, matrix, [*x.shape.dims[:-1], outputs])
         return add_bias(x, self._build.bias(names.OUTPUT_BIAS))
 
-    def _transformed(self, x: mtf.Tensor) -> mtf.Tensor:
+    def _transform(self, x: mtf.Tensor) -> mtf.Tensor:
         """[batch, predictions, hidden] to [batch, predictions, output_embedding]."""
         build = self._build
         if not build.has_dense(names.TRANSFORM):
             return mtf.rename_dimension(x, "hidden", "output_embedding")
         if build.config.mlm_transform == "dense_activation_norm":
-            x = build.activated(x, names.TRANSFORM)
+            x = build.dense_activation(x, names.TRANSFORM)
             return build.layer_norm(x, names.TRANSFORM_NORM)
         return build.dense(x, names.TRANSFORM)
 

@@ -14,7 +14,7 @@ from decoupled.ops.normalization import softmax
 from decoupled.ops.recompute import recompute
 
 # Added to the scores of padding; its magnitude is far above that of any score.
-_MASKED = -1e9
+_MASK_BIAS = -1e9
 
 
 def attention_bias(
@@ -29,7 +29,7 @@ def attention_bias(
     """
     memory = mtf.rename_dimension(mask, "sequence", build.dims.memory.name)
     if query_examples is None:
-        return (1.0 - mtf.cast(memory, tf.float32)) * _MASKED
+        return (1.0 - mtf.cast(memory, tf.float32)) * _MASK_BIAS
     # Either may be a float; all numbers are exact in float32.
     is_other = mtf.not_equal(
         mtf.cast(query_examples, tf.float32),
@@ -40,7 +40,7 @@ def attention_bias(
             build.dims.memory,
         ],
     )
-    return mtf.cast(is_other, tf.float32) * _MASKED
+    return mtf.cast(is_other, tf.float32) * _MASK_BIAS
 
 
 def example_numbers(
@@ -54,8 +54,8 @@ def example_numbers(
     memory = mtf.rename_dimension(mask, "sequence", build.dims.memory.name)
     if is_packed:
         return mask, memory
-    first = mtf.reduce_max(mask, reduced_dim=build.dims.sequence)
-    return mtf.broadcast(first, mask.shape), memory
+    example = mtf.reduce_max(mask, reduced_dim=build.dims.sequence)
+    return mtf.broadcast(example, mask.shape), memory
 
 
 def attention(
@@ -101,15 +101,15 @@ def attention(
         heads = mtf.einsum([weights, value], output_shape=query.shape)
     else:
         heads = attention_by_name(query, key, value, *numbers, scale)
-    joined = merge_heads(heads, dims.heads_and_size)
-    return build.dense(joined, f"{name}/output/dense")
+    columns = merge_heads(heads, dims.heads_and_size)
+    return build.dense(columns, f"{name}/output/dense")
 
 
 def _identity(x: mtf.Tensor) -> mtf.Tensor:
-    return mtf.cwise(tf.identity, [x], grad_function=_same, name="identity")
+    return mtf.cwise(tf.identity, [x], grad_function=_gradient, name="identity")
 
 
-def _same(operation: mtf.Operation, dy: mtf.Tensor) -> list[mtf.Tensor]:
+def _gradient(operation: mtf.Operation, dy: mtf.Tensor) -> list[mtf.Tensor]:
     del operation
     return [dy]
 
@@ -132,22 +132,22 @@ def encode(
     bias = last_bias = attention_bias(build, mask, mask if is_packed else None)
     if is_packed and positions is not None:
         # Query i of a row belongs to its example i + 1, as the mask counts them.
-        numbers = mtf.range(build.mesh, positions.shape.dims[-1], tf.float32) + 1.0
-        last_bias = attention_bias(build, mask, numbers)
-    by_name = example_numbers(build, mask, is_packed) if build.names_attention else None
+        queries = mtf.range(build.mesh, positions.shape.dims[-1], tf.float32) + 1.0
+        last_bias = attention_bias(build, mask, queries)
+    numbers = example_numbers(build, mask, is_packed) if build.names_attention else None
     x = InputEmbedding(build).hidden(
         features["input_word_ids"], features["input_type_ids"], position_ids
     )
     layers = []
     for index in range(build.config.num_layers):
-        last = index == build.config.num_layers - 1
+        is_last = index == build.config.num_layers - 1
         layer = functools.partial(
             _layer,
             build,
-            bias=last_bias if last else bias,
+            bias=last_bias if is_last else bias,
             # Few queries are products of small matrices.
-            numbers=None if last and positions is not None else by_name,
-            positions=positions if last else None,
+            numbers=None if is_last and positions is not None else numbers,
+            positions=positions if is_last else None,
             name=layer_name(index),
         )
         x = recompute(layer, x) if build.recompute_layers else layer(x)
@@ -170,7 +170,7 @@ def _layer(
     y = attention(build, x, context, bias, f"{name}/attention", numbers)
     y = build.dropout(y, config.hidden_dropout, f"{name}/attention")
     x = build.layer_norm(x + y, f"{name}/attention/output/LayerNorm")
-    y = build.activated(x, f"{name}/intermediate/dense")
+    y = build.dense_activation(x, f"{name}/intermediate/dense")
     y = build.dense(y, f"{name}/output/dense")
     y = build.dropout(y, config.hidden_dropout, f"{name}/output")
     return build.layer_norm(x + y, f"{name}/output/LayerNorm")

@@ -42,12 +42,12 @@ def sequence_logits(
 
 
 def token_logits(
-    build: Builder, encoded: mtf.Tensor, num_labels: int, dropout: float
+    build: Builder, hidden: mtf.Tensor, num_labels: int, dropout: float
 ) -> mtf.Tensor:
     """Scores of every token, float32 [batch, sequence, labels]: dropout, linear layer,
-    of `encoded` [batch, sequence, hidden]."""
+    of `hidden` [batch, sequence, hidden]."""
     build = build.with_head(names.Head(labels=num_labels))
-    return _scores(build, encoded, dropout)
+    return _scores(build, hidden, dropout)
 
 
 def _scores(build: Builder, x: mtf.Tensor, dropout: float) -> mtf.Tensor:
@@ -57,14 +57,14 @@ def _scores(build: Builder, x: mtf.Tensor, dropout: float) -> mtf.Tensor:
     return mtf.cast(add_bias(weight_product(x, kernel, shape), bias), tf.float32)
 
 
-def span_logits(build: Builder, encoded: mtf.Tensor, dropout: float) -> mtf.Tensor:
+def span_logits(build: Builder, hidden: mtf.Tensor, dropout: float) -> mtf.Tensor:
     """Scores of every token as the first (label 0) and the last (1) of an answer.
 
     float32 [batch, labels, sequence]; the softmax is over the last dimension.
     """
     build = build.with_head(names.SPANS)
-    dropped = build.dropout(encoded, dropout, "classifier")
+    hidden = build.dropout(hidden, dropout, "classifier")
     kernel, bias = build.kernel(names.TASK_WEIGHTS), build.bias(names.TASK_BIAS)
     shape = [build.dims.batch, *bias.shape.dims, build.dims.sequence]
-    logits = weight_product(dropped, kernel, shape) + bias
+    logits = weight_product(hidden, kernel, shape) + bias
     return mtf.cast(logits, tf.float32)

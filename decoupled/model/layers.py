@@ -6,7 +6,7 @@ from typing import Any
 
 from decoupled.configs import ModelConfig
 from decoupled.core.compat import mtf, tf
-from decoupled.model import variables as declared
+from decoupled.model import variables as names
 from decoupled.model.dims import Dims
 from decoupled.ops.bias import add_bias, gelu, gelu_tanh, relu
 from decoupled.ops.dropout import dropout
@@ -40,15 +40,15 @@ class Builder:
     recompute_layers: bool = False
     slice_dtype: tf.DType = tf.float32
     names_attention: bool = False
-    variables: Mapping[str, declared.Variable] | None = None
+    variables: Mapping[str, names.Variable] | None = None
 
     def __post_init__(self):
         if self.variables is None:
-            encoder = declared.declare(self.config, declared.NO_HEAD)
+            encoder = names.declare(self.config, names.NO_HEAD)
             object.__setattr__(self, "variables", encoder)
 
-    def with_head(self, head: declared.Head) -> "Builder":
-        return dataclasses.replace(self, variables=declared.declare(self.config, head))
+    def with_head(self, head: names.Head) -> "Builder":
+        return dataclasses.replace(self, variables=names.declare(self.config, head))
 
     @property
     def training(self) -> bool:
@@ -62,20 +62,20 @@ class Builder:
         are, differ by 0.008.
         """
         variable = self.variables[name]
-        slices = self.slice_dtype if len(variable.dims) > 1 else tf.float32
+        slice_dtype = self.slice_dtype if len(variable.dims) > 1 else tf.float32
         return mtf.get_variable(
             self.mesh,
             name,
             mtf.Shape([mtf.Dimension(*dim) for dim in variable.dims]),
-            dtype=mtf.VariableDType(tf.float32, slices, dtype),
+            dtype=mtf.VariableDType(tf.float32, slice_dtype, dtype),
             initializer=self._initializer(variable),
             trainable=name not in self.frozen,
         )
 
     def kernel(self, name: str) -> mtf.Tensor:
         """The matrix of a `weight_product`, which casts float32 slices."""
-        whole = self.slice_dtype == tf.float32
-        return self.variable(name, tf.float32 if whole else self.activation_dtype)
+        is_float32 = self.slice_dtype == tf.float32
+        return self.variable(name, tf.float32 if is_float32 else self.activation_dtype)
 
     def embedding(self, name: str) -> mtf.Tensor:
         """A table, read as float32."""
@@ -100,7 +100,7 @@ class Builder:
         shape = [*x.shape.dims[:-1], kernel.shape.dims[-1]]
         return weight_product(x, kernel, shape), bias
 
-    def activated(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
+    def dense_activation(self, x: mtf.Tensor, name: str) -> mtf.Tensor:
         """The activation of x @ kernel + bias."""
         return ACTIVATIONS[self.config.activation](*self.product_and_bias(x, name))
 
@@ -116,13 +116,13 @@ class Builder:
     def cast(self, x: mtf.Tensor) -> mtf.Tensor:
         return mtf.cast(x, self.activation_dtype)
 
-    def _initializer(self, variable: declared.Variable) -> Callable:
-        if variable.initializer == declared.ZEROS:
+    def _initializer(self, variable: names.Variable) -> Callable:
+        if variable.initializer == names.ZEROS:
             return tf.zeros_initializer()
-        if variable.initializer == declared.ONES:
+        if variable.initializer == names.ONES:
             return tf.ones_initializer()
-        is_identity = variable.initializer == declared.IDENTITY
-        seed = declared.initial_seed(variable.name, self.initializer_seed)
+        is_identity = variable.initializer == names.IDENTITY
+        seed = names.initial_seed(variable.name, self.initializer_seed)
         deviation = self.config.initializer_range * variable.scale
 
         def initialize(

@@ -131,8 +131,8 @@ def finetuning_counts(config: ModelConfig, keep_layers: int = 0) -> dict[str, in
             f"keep_layers: {keep_layers!r} is not a number of layers from 1 to "
             f"{config.num_layers}, nor 0, which keeps all"
         )
-    kept = config.with_layers(keep_layers or config.num_layers)
-    return _count(kept, Head(pooler=True))
+    layers = keep_layers or config.num_layers
+    return _count(config.with_layers(layers), Head(pooler=True))
 
 
 def special_variables(
@@ -143,7 +143,7 @@ def special_variables(
     the same variable of all layers."""
     variables = declare(model, ALL_HEADS)
     rates = by_pattern("OptimizerConfig.rates", optimizer.rates, variables)
-    alike = {name: summary([name])[0] for name in variables}
+    patterns = {name: summary([name])[0] for name in variables}
     rows: dict[tuple, list[str]] = {}
     for name, variable in variables.items():
         values, rate = None, rates.get(name)
@@ -152,14 +152,14 @@ def special_variables(
         elif variable.scale != 1:
             values = f"deviation {model.initializer_range * variable.scale:g}"
         if values is not None or name in rates:
-            shown = rate and f"{rate * optimizer.learning_rate:g} ({rate:g} x)"
-            shown = "not trained" if rate == 0 else shown
-            rows.setdefault((alike[name], values, shown), []).append(name)
-    counts = collections.Counter(alike.values())
+            rate_text = rate and f"{rate * optimizer.learning_rate:g} ({rate:g} x)"
+            rate_text = "not trained" if rate == 0 else rate_text
+            rows.setdefault((patterns[name], values, rate_text), []).append(name)
+    counts = collections.Counter(patterns.values())
     return [
-        [name, values, shown]
-        for (of_all, values, shown), named in rows.items()
-        for name in ([of_all] if len(named) == counts[of_all] else named)
+        [name, values, rate_text]
+        for (pattern, values, rate_text), members in rows.items()
+        for name in ([pattern] if len(members) == counts[pattern] else members)
     ]
 
 
@@ -172,7 +172,7 @@ def _count(config: ModelConfig, head: Head) -> dict[str, int]:
 
 
 # The table of `special_variables`.
-SPECIAL = "Variables with initial values or a learning rate of their own"
+SPECIAL_TITLE = "Variables with initial values or a learning rate of their own"
 SPECIAL_COLUMNS = ["variable", "initial values", "learning rate"]
 
 _TABLES = (

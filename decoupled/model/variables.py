@@ -184,7 +184,7 @@ def by_pattern(
     setting: str, patterns: Mapping[str, T], names: Iterable[str]
 ) -> dict[str, T]:
     """name -> the value of the pattern, like a shell's, that it matches."""
-    names, values, matched = list(names), {}, {}
+    names, values, pattern_of = list(names), {}, {}
     for pattern, value in patterns.items():
         matches = fnmatch.filter(names, pattern)
         if not matches:
@@ -192,11 +192,11 @@ def by_pattern(
                 f"{setting}: {pattern!r} matches none of {', '.join(summary(names))}"
             )
         for name in matches:
-            if name in matched:
+            if name in pattern_of:
                 raise UserError(
-                    f"{setting}: {matched[name]!r} and {pattern!r} both match {name}"
+                    f"{setting}: {pattern_of[name]!r} and {pattern!r} both match {name}"
                 )
-            matched[name], values[name] = pattern, value
+            pattern_of[name], values[name] = pattern, value
     return values
 
 
@@ -210,11 +210,11 @@ def _variables(config, head) -> Iterator[Variable]:
     if head.pooler:
         parts.append(_dense(config, "pooler", POOLER, "hidden", "pooled"))
     if head.masked_lm:
-        head_only = [] if config.coupled else [output_matrix(config)]
+        output_table = [] if config.coupled else [output_matrix(config)]
         bias = Variable(
             OUTPUT_BIAS, (dimension(config, "vocab"),), ZEROS, "output bias"
         )
-        parts += [_transform(config), head_only, [bias]]
+        parts += [_transform(config), output_table, [bias]]
     if head.labels:
         parts.append(_task_layer(config, head))
     return itertools.chain.from_iterable(parts)
@@ -296,15 +296,15 @@ def _input_embedding(config):
 def _layers(config) -> Iterator[Variable]:
     group, hidden = "encoder layers", dimension(config, "hidden")
     for layer in map(layer_name, range(config.num_layers)):
-        attention, joined = f"{layer}/attention", "heads_and_size"
+        attention, columns = f"{layer}/attention", "heads_and_size"
         for part in ("query", "key", "value"):
             name = f"{attention}/self/{part}"
-            yield from _dense(config, group, name, "hidden", joined)
-        yield from _dense(config, group, f"{attention}/output/dense", joined, "hidden")
+            yield from _dense(config, group, name, "hidden", columns)
+        yield from _dense(config, group, f"{attention}/output/dense", columns, "hidden")
         yield from _layer_norm(group, f"{attention}/output/LayerNorm", hidden)
-        inner = "intermediate"
-        yield from _dense(config, group, f"{layer}/{inner}/dense", "hidden", inner)
-        yield from _dense(config, group, f"{layer}/output/dense", inner, "hidden")
+        width = "intermediate"
+        yield from _dense(config, group, f"{layer}/{width}/dense", "hidden", width)
+        yield from _dense(config, group, f"{layer}/output/dense", width, "hidden")
         yield from _layer_norm(group, f"{layer}/output/LayerNorm", hidden)
 
 
@@ -323,8 +323,8 @@ def _transform(config):
 
 def _task_layer(config, head):
     labels = Dim("labels", head.labels)
-    read = dimension(config, "pooled" if head.pooler else "hidden")
-    yield Variable(TASK_WEIGHTS, (labels, read), TRUNCATED_NORMAL, "task layer")
+    input_dim = dimension(config, "pooled" if head.pooler else "hidden")
+    yield Variable(TASK_WEIGHTS, (labels, input_dim), TRUNCATED_NORMAL, "task layer")
     yield Variable(TASK_BIAS, (labels,), ZEROS, "task layer")
 
 

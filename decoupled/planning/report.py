@@ -4,7 +4,7 @@ import math
 
 from decoupled.core import console
 from decoupled.core.machine import readable_bytes
-from decoupled.model.parameters import SPECIAL, SPECIAL_COLUMNS, special_variables
+from decoupled.model.parameters import SPECIAL_COLUMNS, SPECIAL_TITLE, special_variables
 from decoupled.planning.plan import Plan, seconds
 from decoupled.planning.program import Compiled
 
@@ -24,7 +24,7 @@ def print_plan(plan: Plan) -> None:
         "pass (pretrain on a TPU has the same defaults)"
     )
     if special := special_variables(plan.run.model, plan.run.optimizer):
-        console.table(SPECIAL, SPECIAL_COLUMNS, special)
+        console.table(SPECIAL_TITLE, SPECIAL_COLUMNS, special)
     first_of_shape = {}
     for variable in plan.variables:
         first_of_shape.setdefault(tuple(variable.shape), variable)
