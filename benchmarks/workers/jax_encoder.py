@@ -28,7 +28,9 @@ def main() -> None:
     """Runs or compiles the case."""
     case = json.loads(sys.argv[1])
     if "topology" in case:
-        print(json.dumps(compile_for(jax_step.Described(case["topology"]), case)))
+        print(
+            json.dumps(compile_for(jax_step.DescribedDevices(case["topology"]), case))
+        )
     else:
         protocol.serve(build)
 

@@ -64,7 +64,7 @@ def main() -> None:
     """Plans, compares and prints."""
     settings = start.parse_gin(PlanSettings, DEFAULTS)
     # Imported here, so that --help does not wait for TensorFlow.
-    from decoupled.planning.comparison import best, compare_layouts
+    from decoupled.planning.comparison import compare_layouts, select_plan
     from decoupled.planning.hardware import parse_topology
     from decoupled.planning.plan import make_plan
     from decoupled.planning.program import check_compiler, compile_step
@@ -79,7 +79,7 @@ def main() -> None:
         plans = compare_layouts(_layouts(), run, tpu, settings.config)
     else:
         plans = [make_plan(run, tpu, settings.config)]
-    best_plan = best(plans)
+    best_plan = select_plan(plans)
     print_plan(best_plan)
     compilation = None
     if FLAGS.compiler:

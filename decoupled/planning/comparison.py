@@ -20,48 +20,48 @@ def compare_layouts(
     layouts: Iterable[tuple[str, MeshConfig]],
     run: PretrainConfig,
     tpu: Topology,
-    assumed: PlanConfig,
+    assumptions: PlanConfig,
 ) -> list[Plan]:
     """Plans layouts on every reasonable mesh; prints a table, and which is the best.
 
     The axis `model` has 2, 4, ... 16 cores, the other axis the rest. Of a layout, only
     the names of axes and the rules are used; all other settings are the run's.
     """
-    possible, refused = [], []
+    candidates, lines = [], []
     for name, mesh in layouts:
         runs = list(_on_meshes(mesh, run, tpu))
-        why_not = [_why_not(run_on) for run_on in runs]
-        fitting = [(name, r) for r, why in zip(runs, why_not, strict=True) if not why]
-        possible += fitting
+        errors = [_why_not(run_on) for run_on in runs]
+        pairs = [(name, r) for r, error in zip(runs, errors, strict=True) if not error]
+        candidates += pairs
         if not runs:
-            refused.append(f"{name}: its mesh has an axis {_MODEL_AXIS!r} of 2 or more")
-        elif not fitting:
-            refused.append(f"{name}, {runs[0].mesh.mesh_shape}: {why_not[0]}")
-    if not possible:
-        raise UserError(f"--layouts: none can be on {tpu.name}: {'; '.join(refused)}")
+            lines.append(f"{name}: its mesh has an axis {_MODEL_AXIS!r} of 2 or more")
+        elif not pairs:
+            lines.append(f"{name}, {runs[0].mesh.mesh_shape}: {errors[0]}")
+    if not candidates:
+        raise UserError(f"--layouts: none can be on {tpu.name}: {'; '.join(lines)}")
     plans = [
-        (name, make_plan(run_on, tpu, assumed))
-        for name, run_on in console.track(possible, "planning layouts")
+        (name, make_plan(run_on, tpu, assumptions))
+        for name, run_on in console.track(candidates, "planning layouts")
     ]
     rows = [summary_row(name, plan) for name, plan in plans]
     console.table(f"Layouts on {tpu.name}", ["layout", *SUMMARY[1:]], rows)
-    for line in refused:
+    for line in lines:
         console.say(f"cannot be: {line}")
-    made = [plan for _, plan in plans]
-    mesh = best(made).run.mesh
+    all_plans = [plan for _, plan in plans]
+    mesh = select_plan(all_plans).run.mesh
     console.say(
         f"best: MeshConfig.mesh_shape = {mesh.mesh_shape!r}, "
         f"MeshConfig.layout_rules = {mesh.layout_rules!r}"
     )
-    return made
+    return all_plans
 
 
 def _on_meshes(
     mesh: MeshConfig, run: PretrainConfig, tpu: Topology
 ) -> Iterator[PretrainConfig]:
     axes = list(parse_mesh_shape(mesh.mesh_shape))
-    others = [axis for axis in axes if axis != _MODEL_AXIS]
-    if len(others) > 1:
+    other_axes = [axis for axis in axes if axis != _MODEL_AXIS]
+    if len(other_axes) > 1:
         raise UserError(
             f"MeshConfig.mesh_shape: axes {', '.join(axes)}: layouts are compared on "
             f"one axis and, beside it, {_MODEL_AXIS!r}; plan this one without --layouts"
@@ -70,7 +70,7 @@ def _on_meshes(
     if len(axes) > 1:
         counts = [2**n for n in range(1, 10) if 2**n <= _MOST_MODEL_CORES]
         sizes = [
-            {_MODEL_AXIS: count, others[0]: tpu.cores // count}
+            {_MODEL_AXIS: count, other_axes[0]: tpu.cores // count}
             for count in counts
             if count <= tpu.cores
         ]
@@ -89,9 +89,9 @@ def _why_not(run: PretrainConfig) -> str:
     return ""
 
 
-def best(plans: list[Plan]) -> Plan:
+def select_plan(plans: list[Plan]) -> Plan:
     """The fastest plan that fits; if none fits, the smallest."""
-    fitting = [plan for plan in plans if plan.fits]
-    if fitting:
-        return min(fitting, key=lambda plan: plan.times.step)
+    fitting_plans = [plan for plan in plans if plan.fits]
+    if fitting_plans:
+        return min(fitting_plans, key=lambda plan: plan.times.step)
     return min(plans, key=lambda plan: plan.memory.total)

@@ -43,7 +43,7 @@ class MemoryUse(NamedTuple):
     """Bytes of one core.
 
     gradients, activations: at the peak. all_gradients: of all weights, as the update
-    uses them. largest: the largest activations.
+    uses them. tensors: the largest activations.
     """
 
     weights: int
@@ -51,7 +51,7 @@ class MemoryUse(NamedTuple):
     gradients: int
     activations: int
     all_gradients: int
-    largest: list[Tensors]
+    tensors: list[Tensors]
 
     @property
     def total(self) -> int:
@@ -59,7 +59,7 @@ class MemoryUse(NamedTuple):
         return self.weights + self.slots + self.gradients + self.activations
 
 
-_FREE = (
+_FREE_OPERATIONS = (
     mtf.ops.Variable,
     mtf.ops.ReadVariable,
     mtf.ops.ReshapeOperation,
@@ -83,16 +83,16 @@ def memory_of(program: Program) -> MemoryUse:
         else:
             weights += size
     sizes = _Sizes(program)
-    live = _peak(graph.operations, sizes)
-    gradients = [tensor for tensor in live if tensor in sizes.gradients]
-    others = [tensor for tensor in live if tensor not in sizes.gradients]
+    tensors = _peak(graph.operations, sizes)
+    gradients = [tensor for tensor in tensors if tensor in sizes.gradients]
+    activations = [tensor for tensor in tensors if tensor not in sizes.gradients]
     return MemoryUse(
         weights,
         slots,
         sum(map(sizes, gradients)),
-        sum(map(sizes, others)),
+        sum(map(sizes, activations)),
         sum(map(sizes, sizes.gradients)),
-        _largest(others, sizes),
+        _by_size(activations, sizes),
     )
 
 
@@ -117,29 +117,29 @@ class _Sizes:
 
 
 def _peak(operations, sizes):
-    owner = _owners(operations, sizes)
-    last = {}
+    owners = _owners(operations, sizes)
+    last_reads = {}
     for index, operation in enumerate(operations):
         for tensor in _reads(operation):
-            for kept in owner.get(tensor, [tensor]):
-                last[kept] = index
+            for holder in owners.get(tensor, [tensor]):
+                last_reads[holder] = index
     ends = {}
-    for tensor, index in last.items():
+    for tensor, index in last_reads.items():
         ends.setdefault(index, []).append(tensor)
-    live, size, best, most = {}, 0, [], -1
+    live_sizes, size, peak_tensors, peak_size = {}, 0, [], -1
     for index, operation in enumerate(operations):
         for tensor in operation.outputs:
             # XLA does not compute tensors that nothing reads.
-            if owner[tensor] == [tensor] and last.get(tensor, -1) > index:
-                live[tensor] = sizes(tensor)
-                size += live[tensor]
-        inner = _peak_inside(operation, sizes)
-        now = size + sum(map(sizes, inner))
-        if now > most:
-            most, best = now, [*live, *inner]
+            if owners[tensor] == [tensor] and last_reads.get(tensor, -1) > index:
+                live_sizes[tensor] = sizes(tensor)
+                size += live_sizes[tensor]
+        inner_tensors = _peak_inside(operation, sizes)
+        total = size + sum(map(sizes, inner_tensors))
+        if total > peak_size:
+            peak_size, peak_tensors = total, [*live_sizes, *inner_tensors]
         for tensor in ends.get(index, []):
-            size -= live.pop(tensor, 0)
-    return best
+            size -= live_sizes.pop(tensor, 0)
+    return peak_tensors
 
 
 def _peak_inside(operation, sizes):
@@ -152,39 +152,39 @@ def _peak_inside(operation, sizes):
 def _reads(operation):
     """The tensors that an operation reads, inside a loop's body too."""
     if isinstance(operation, mtf.ops.WhileLoopOperation):
-        inside = [t for op in operation._body_ops for t in op.inputs]
-        return [*operation.inputs, *inside]
+        body_inputs = [t for op in operation._body_ops for t in op.inputs]
+        return [*operation.inputs, *body_inputs]
     return operation.inputs
 
 
 def _owners(operations, sizes):
     """Tensor -> the tensors whose memory it needs: itself, or those of its operation's
     inputs if XLA computes it where it is read."""
-    owner = {}
+    owners = {}
     for operation in operations:
-        inputs = [kept for t in operation.inputs for kept in owner.get(t, [])]
+        inputs = [holder for t in operation.inputs for holder in owners.get(t, [])]
         for tensor in operation.outputs:
-            free = _is_free(operation) and tensor not in sizes.gradients
-            owner[tensor] = inputs if free else [tensor]
+            is_free = _is_free(operation) and tensor not in sizes.gradients
+            owners[tensor] = inputs if is_free else [tensor]
         if isinstance(operation, After):
-            for before, after in zip(operation.inputs, operation.outputs, strict=True):
-                owner[after] = owner.get(before, [])
-    return owner
+            for source, output in zip(operation.inputs, operation.outputs, strict=True):
+                owners[output] = owners.get(source, [])
+    return owners
 
 
 def _is_free(operation):
     if isinstance(operation, mtf.ops.SlicewiseOperation):
         return operation.name.rpartition("/")[2].startswith(("cast", "identity"))
-    return isinstance(operation, _FREE)
+    return isinstance(operation, _FREE_OPERATIONS)
 
 
-def _largest(tensors, sizes):
-    counts, total = Counter(), Counter()
+def _by_size(tensors, sizes):
+    counts, total_bytes = Counter(), Counter()
     for tensor in tensors:
         shape = sizes.shape(tensor)
         counts[shape] += 1
-        total[shape] += sizes(tensor)
-    return [Tensors(s, counts[s], b) for s, b in total.most_common()]
+        total_bytes[shape] += sizes(tensor)
+    return [Tensors(s, counts[s], b) for s, b in total_bytes.most_common()]
 
 
 _MATRIX_PRODUCTS = ("MatMul", "BatchMatMulV2")
@@ -233,8 +233,8 @@ def collectives_of(
         group = tuple(places[replica] for replica in replicas)
         size = operation.inputs[0].shape.num_elements()
         # XLA's compiler for GPUs turns sums of bfloat16 into sums of float32.
-        in_float32 = is_gpu and operation.type == "XlaAllReduce"
-        size *= 4 if in_float32 else operation.inputs[0].dtype.size
+        is_widened = is_gpu and operation.type == "XlaAllReduce"
+        size *= 4 if is_widened else operation.inputs[0].dtype.size
         key = (_COLLECTIVES[operation.type], group, size)
         counts[key] = counts.get(key, 0) + times
     return [Collective(*key, count) for key, count in counts.items()]
@@ -256,10 +256,10 @@ def _product_flops(operation):
     if operation.type not in _MATRIX_PRODUCTS:
         return 0
     left = operation.inputs[0].shape.as_list()
-    transposed = operation.get_attr(
+    is_transposed = operation.get_attr(
         "transpose_a" if operation.type == "MatMul" else "adj_x"
     )
-    inner = left[-2] if transposed else left[-1]
+    inner = left[-2] if is_transposed else left[-1]
     return 2 * inner * operation.outputs[0].shape.num_elements()
 
 

@@ -45,23 +45,23 @@ class Generation(NamedTuple):
     """One generation of chips; all numbers are of one chip.
 
     cores: devices that a program sees; v4 and v5p join two TensorCores into one.
-    counted: what a slice's name counts: 2 TensorCores a chip, or the chip.
+    units: what a slice's name counts: 2 TensorCores a chip, or the chip.
     hbm_bytes, hbm_bandwidth: bytes, bytes/s. flops: bf16 FLOP/s. float32_flops: of a
       GPU, in float32 and in TensorFloat-32.
     link_bandwidth: bytes/s of one link in one direction.
-    one_host: chips of the largest slice of one host; hosts of a larger slice have 4.
+    host_chips: of the largest slice of one host; hosts of a larger slice have 4.
     grids: the shapes of slices, as Google lists them.
     prefix: of the names of slices, where it is not the generation's name.
     card: what the compiler must know of a GPU; None for a TPU.
     """
 
     cores: int
-    counted: int
+    units: int
     hbm_bytes: int
     hbm_bandwidth: float
     flops: float
     link_bandwidth: float
-    one_host: int
+    host_chips: int
     grids: tuple[tuple[int, ...], ...]
     prefix: str | None = None
     float32_flops: tuple[float, float] | None = None
@@ -97,13 +97,13 @@ def _card(path: pathlib.Path) -> Generation:
     numbers = json.loads(path.read_text(encoding="utf-8"))
     return Generation(
         cores=1,
-        counted=1,
+        units=1,
         hbm_bytes=numbers["compiler"]["gpu_device_info"]["device_memory_size"],
         hbm_bandwidth=numbers["memory_bandwidth"],
         flops=numbers["bfloat16_flops"],
         # A ring sends over two links of each chip.
         link_bandwidth=numbers["bandwidth_to_others"] / 2,
-        one_host=8,
+        host_chips=8,
         grids=_CARDS_OF_A_HOST,
         float32_flops=(numbers["float32_flops"], numbers["tensorfloat32_flops"]),
         card=numbers["compiler"],
@@ -126,7 +126,7 @@ class Topology(NamedTuple):
 
     @property
     def generation(self) -> Generation:
-        """Of its chips."""
+        """The generation of its chips."""
         return GENERATIONS[self.version]
 
     @property
@@ -146,10 +146,10 @@ class Topology(NamedTuple):
     def hosts(self) -> int:
         """Machines that the chips are connected to."""
         chips = math.prod(self.chips)
-        return 1 if chips <= self.generation.one_host else chips // 4
+        return 1 if chips <= self.generation.host_chips else chips // 4
 
     def places(self, mesh: Sequence[int]) -> list[Place]:
-        """Of the device of each processor of a mesh with axes of these sizes."""
+        """The place of each processor's device, of a mesh with axes of these sizes."""
         sides = (*self.chips, 1, 1)[:3]
         devices = list(itertools.product(*map(range, (*sides, self.generation.cores))))
         return [devices[index] for index in device_order(devices, mesh)]
@@ -198,7 +198,7 @@ def parse_topology(name: str) -> Topology:
             "chips; GPUs: cards), e.g. v3-8, v6e-8 or h100-8"
         )
     generation = GENERATIONS[version]
-    grids = {generation.counted * math.prod(grid): grid for grid in generation.grids}
+    grids = {generation.units * math.prod(grid): grid for grid in generation.grids}
     if int(size) not in grids:
         sizes = ", ".join(f"{prefix}-{size}" for size in grids)
         raise UserError(f"--topology: {name!r} is no slice; one of {sizes}")

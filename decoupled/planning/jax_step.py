@@ -61,16 +61,16 @@ def main() -> None:
         "--precision", default="default", help="of float32 products, e.g. highest"
     )
     arguments = parser.parse_args()
-    described = Described(arguments.topology)
+    target = DescribedDevices(arguments.topology)
     for folder in arguments.folders:
-        result = compile_for(described, folder, arguments.precision)
+        result = compile_for(target, folder, arguments.precision)
         print(json.dumps({"folder": folder.name, **result}), flush=True)
 
 
-class Described:
+class DescribedDevices:
     """Devices that are not there, as a compiler knows them.
 
-    slice: of which they are. devices: JAX's. compiler: its name and release.
+    slice: that they form. devices: JAX's. compiler: its name and release.
     """
 
     def __init__(self, name: str):
@@ -83,26 +83,26 @@ class Described:
         self.slice = hardware.parse_topology(name)
         topology, version = self.slice.topology, self.slice.version
         if card := self.slice.generation.card:
-            described = topologies.get_topology_desc(
+            topology_devices = topologies.get_topology_desc(
                 platform="cuda", topology_name=version, topology=topology,
                 target_config=_as_text(card),
             )  # fmt: skip
             self.compiler = f"XLA of JAX {jax.__version__}"
         else:
             os.environ["TPU_ACCELERATOR_TYPE"] = f"{version}-8"
-            described = topologies.get_topology_desc(
+            topology_devices = topologies.get_topology_desc(
                 platform="tpu", topology_name=topology,
                 **_CONFIGURATIONS.get(version, _CONFIGURATIONS.get(topology, {})),
             )  # fmt: skip
             self.compiler = f"libtpu {importlib.metadata.version('libtpu')}"
-        self.devices = list(described.devices)
+        self.devices = list(topology_devices.devices)
 
-    def at(self, places: list[list[int]]) -> list[Any]:
+    def devices_at(self, places: list[list[int]]) -> list[Any]:
         """The devices at these coordinates."""
         if self.slice.generation.card:
             return [self.devices[place[0]] for place in places]
-        named = {(*each.coords, each.core_on_chip): each for each in self.devices}
-        return [named[tuple(place)] for place in places]
+        devices = {(*each.coords, each.core_on_chip): each for each in self.devices}
+        return [devices[tuple(place)] for place in places]
 
     def judge(self, program: Any) -> dict[str, Any]:
         """What a compiled program needs, moves and computes, for one device."""
@@ -134,7 +134,7 @@ def _word(value):
 
 
 def compile_for(
-    described: Described, folder: pathlib.Path, precision: str
+    target: DescribedDevices, folder: pathlib.Path, precision: str
 ) -> dict[str, Any]:
     """What the compiled step needs of the memory of a core, moves and computes.
 
@@ -151,11 +151,11 @@ def compile_for(
     import jax
 
     cores = json.loads((folder / "step.json").read_text(encoding="utf-8"))["cores"]
-    devices = described.devices[:cores]
+    devices = target.devices[:cores]
     if (places := folder / "places.json").exists():
-        devices = described.at(json.loads(places.read_text(encoding="utf-8")))
-    result = {"compiler": described.compiler}
-    began = time.monotonic()
+        devices = target.devices_at(json.loads(places.read_text(encoding="utf-8")))
+    result = {"compiler": target.compiler}
+    start = time.monotonic()
     try:
         program, attention = compiled_step(folder, devices, precision)
     except jax.errors.JaxRuntimeError as error:
@@ -165,8 +165,8 @@ def compile_for(
         needed, available = (int(float(size) * 2**30) for size in sizes.groups())
         result |= {"needed": needed, "available": available}
     else:
-        result |= described.judge(program) | {"attention": attention}
-    return result | {"seconds": round(time.monotonic() - began, 1)}
+        result |= target.judge(program) | {"attention": attention}
+    return result | {"seconds": round(time.monotonic() - start, 1)}
 
 
 def memory_of(program: Any) -> dict[str, int]:
@@ -214,10 +214,10 @@ def compiled_step(
     about = json.loads((folder / "step.json").read_text(encoding="utf-8"))
     kernel = about.get("attention", kernels.PLAIN)
     platform = {"gpu": "cuda"}.get(devices[0].platform, devices[0].platform)
-    refused = kernels.replace(module, kernel, platform, deterministic)
+    refusal = kernels.replace(module, kernel, platform, deterministic)
     build = client.compile_and_load if load else client.compile
     program = build(module, xla_client.DeviceList(tuple(devices)), options)
-    return program, f"{kernels.PLAIN}: {refused}" if refused else kernel
+    return program, f"{kernels.PLAIN}: {refusal}" if refusal else kernel
 
 
 if __name__ == "__main__":

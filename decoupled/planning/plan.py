@@ -58,10 +58,10 @@ def predict(
     operations between them. precision: of products of float32.
     """
     peaks = {dtype: tpu.core_flops_in(dtype, precision) for dtype in flops}
-    moved = 2 * (memory.weights + memory.slots) + memory.all_gradients
+    moved_bytes = 2 * (memory.weights + memory.slots) + memory.all_gradients
     return Times(
         products=sum(n / (peaks[dtype] * efficiency) for dtype, n in flops.items()),
-        optimizer=moved / tpu.core_hbm_bandwidth,
+        optimizer=moved_bytes / tpu.core_hbm_bandwidth,
         collectives=sum(c.count * seconds(c, tpu) for c in collectives),
     )
 
@@ -74,13 +74,14 @@ def seconds(collective: Collective, tpu: Topology) -> float:
     core uses the links at the same time.
     """
     chips = {coordinates[:3] for coordinates in collective.group}
-    cores_here = len(collective.group) / len(chips)
-    sharing = tpu.generation.cores / cores_here
+    cores_per_chip = len(collective.group) / len(chips)
+    sharers = tpu.generation.cores / cores_per_chip
     passes = {"CrossReplicaSum": 2, "AllToAll": 1, "CollectivePermute": 1}
     share = (len(chips) - 1) / len(chips)
-    ring = passes[collective.kind] * share * collective.bytes * sharing
-    here = 2 * collective.bytes / tpu.core_hbm_bandwidth if cores_here > 1 else 0.0
-    return here + ring / (2 * tpu.generation.link_bandwidth)
+    ring_bytes = passes[collective.kind] * share * collective.bytes * sharers
+    ring_seconds = ring_bytes / (2 * tpu.generation.link_bandwidth)
+    chip_bytes = 2 * collective.bytes if cores_per_chip > 1 else 0.0
+    return chip_bytes / tpu.core_hbm_bandwidth + ring_seconds
 
 
 class SlicedVariable(NamedTuple):
@@ -94,13 +95,13 @@ class SlicedVariable(NamedTuple):
 class Plan(NamedTuple):
     """The costs of a step.
 
-    assumed: assumptions of the prediction. flops: of a core's matrix products, by
-    dtype. variables: the weights. infeed_bytes: of a step's features, for every host.
+    assumptions: of the prediction. flops: of a core's matrix products, by dtype.
+    variables: the weights. infeed_bytes: of a step's features, for every host.
     """
 
     tpu: Topology
     run: PretrainConfig
-    assumed: PlanConfig
+    assumptions: PlanConfig
     memory: MemoryUse
     flops: dict[str, int]
     collectives: list[Collective]
@@ -116,13 +117,13 @@ class Plan(NamedTuple):
     @property
     def usable_bytes(self) -> int:
         """Bytes of a core's memory that a step may use."""
-        return int(self.tpu.program_bytes * self.assumed.memory_share)
+        return int(self.tpu.program_bytes * self.assumptions.memory_share)
 
     @property
     def steps(self) -> int:
         """Steps of the run, or of its last phase, which is the planned one."""
-        last = self.run.phases[-1]
-        return last.last - last.first
+        phase = self.run.phases[-1]
+        return phase.last - phase.first
 
     @property
     def tokens_per_step(self) -> int:
@@ -140,7 +141,7 @@ def check_run(run: PretrainConfig) -> None:
         check_graph(graph.network, training, graph.frozen)
 
 
-def make_plan(run: PretrainConfig, tpu: Topology, assumed: PlanConfig) -> Plan:
+def make_plan(run: PretrainConfig, tpu: Topology, assumptions: PlanConfig) -> Plan:
     """Builds a run's program for a slice and adds up its costs.
 
     Raises:
@@ -163,6 +164,8 @@ def make_plan(run: PretrainConfig, tpu: Topology, assumed: PlanConfig) -> Plan:
         for v in program.lowered.lowering.graph.trainable_variables
     ]
     precision = run.mesh.matmul_precision
-    times = predict(tpu, flops, memory, collectives, assumed.efficiency, precision)
+    times = predict(tpu, flops, memory, collectives, assumptions.efficiency, precision)
     infeed = sum(s.shape.num_elements() * s.dtype.size for s in features.values())
-    return Plan(tpu, run, assumed, memory, flops, collectives, times, variables, infeed)
+    return Plan(
+        tpu, run, assumptions, memory, flops, collectives, times, variables, infeed
+    )

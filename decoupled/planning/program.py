@@ -25,7 +25,7 @@ from decoupled.training.xla.programs import (
     training_program,
 )
 
-# Of a program's folder: coordinates of the devices, in the order of its replicas.
+# In a program's folder: coordinates of the devices, in the order of its replicas.
 PLACES = "places.json"
 _SCRIPT = pathlib.Path(__file__).with_name("jax_step.py")
 # Module that has the compiler, its package, and how to get both.
@@ -62,7 +62,7 @@ def build_program(
     return training_program(training, features, attention)
 
 
-class Compiled(NamedTuple):
+class CompiledStep(NamedTuple):
     """Bytes of a core as the compiler reserves them.
 
     arguments: weights, slots and features; None if the program does not fit.
@@ -105,7 +105,7 @@ def check_compiler(python: str, tpu: Topology) -> None:
         )
 
 
-def compile_step(python: str, run: PretrainConfig, tpu: Topology) -> Compiled:
+def compile_step(python: str, run: PretrainConfig, tpu: Topology) -> CompiledStep:
     """Compiles the step of a run for a slice or GPUs, as they would run it with
     --accelerator, by a Python that has their compiler.
     """
@@ -121,16 +121,16 @@ def compile_step(python: str, run: PretrainConfig, tpu: Topology) -> Compiled:
         places = tpu.places(program.mesh.shape.to_integer_list)
         files.write_json(os.path.join(folder, PLACES), places)
         say(f"compiling for {tpu.name}; a model of 32 layers takes 2 to 6 minutes")
-        done = subprocess.run(
+        process = subprocess.run(
             [
                 python, str(_SCRIPT), folder, f"--topology={tpu.name}",
                 f"--precision={run.mesh.matmul_precision}",
             ],
             capture_output=True, text=True, encoding="utf-8", errors="replace",
         )  # fmt: skip
-    lines = done.stdout.splitlines()
-    if done.returncode or not lines:
-        output = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+    lines, code = process.stdout.splitlines(), process.returncode
+    if code or not lines:
+        output = process.stderr.strip().splitlines() or [f"exit code {code}"]
         raise UserError(f"--compiler: {tpu.name}: {output[-1]}")
     answer = files.parse_json(lines[-1])
-    return Compiled(**{name: answer.get(name) for name in Compiled._fields})
+    return CompiledStep(**{name: answer.get(name) for name in CompiledStep._fields})

@@ -6,7 +6,7 @@ from decoupled.core import console
 from decoupled.core.machine import readable_bytes
 from decoupled.model.parameters import SPECIAL_COLUMNS, SPECIAL_TITLE, special_variables
 from decoupled.planning.plan import Plan, seconds
-from decoupled.planning.program import Compiled
+from decoupled.planning.program import CompiledStep
 
 # Rows of the tables of slices, activations and collectives.
 _ROWS = 8
@@ -23,17 +23,17 @@ def print_plan(plan: Plan) -> None:
         f"{'computed again' if training.recompute_layers else 'kept'} for the backward "
         "pass (pretrain on a TPU has the same defaults)"
     )
-    if special := special_variables(plan.run.model, plan.run.optimizer):
-        console.table(SPECIAL_TITLE, SPECIAL_COLUMNS, special)
+    if rows := special_variables(plan.run.model, plan.run.optimizer):
+        console.table(SPECIAL_TITLE, SPECIAL_COLUMNS, rows)
     first_of_shape = {}
     for variable in plan.variables:
         first_of_shape.setdefault(tuple(variable.shape), variable)
-    largest = sorted(first_of_shape.values(), key=lambda v: -math.prod(v.shape))
+    variables = sorted(first_of_shape.values(), key=lambda v: -math.prod(v.shape))
     console.table(
         f"The largest weights, and a core's slice, on {mesh.mesh_shape} with "
         f"{mesh.layout_rules or 'no rules'}",
         ["weight", "whole", "slice"],
-        [[v.name, str(v.shape), str(v.slice)] for v in largest[:_ROWS]],
+        [[v.name, str(v.shape), str(v.slice)] for v in variables[:_ROWS]],
     )
     _print_memory(plan)
     _print_collectives(plan)
@@ -64,15 +64,15 @@ SUMMARY = [
 ]  # fmt: skip
 
 
-def print_compiled(plan: Plan, compiled: Compiled) -> None:
+def print_compiled(plan: Plan, compiled: CompiledStep) -> None:
     """Prints the memory of a core by the compiler, beside the plan's."""
     memory, rows = plan.memory, []
-    kept = memory.weights + memory.slots
+    held_bytes = memory.weights + memory.slots
     if compiled.fits:
-        rest = compiled.needed - compiled.arguments
+        other_bytes = compiled.needed - compiled.arguments
         rows = [
-            ["weights, slots, features", compiled.arguments, kept],
-            ["other, with the program itself", rest, memory.total - kept],
+            ["weights, slots, features", compiled.arguments, held_bytes],
+            ["other, with the program itself", other_bytes, memory.total - held_bytes],
         ]
     rows.append(["all", compiled.needed, memory.total])
     console.table(
@@ -80,8 +80,8 @@ def print_compiled(plan: Plan, compiled: Compiled) -> None:
         f"{compiled.seconds:.0f} s",
         ["", "compiled", "planned"],
         [
-            [name, readable_bytes(compiled_bytes), readable_bytes(planned)]
-            for name, compiled_bytes, planned in rows
+            [name, readable_bytes(compiled_bytes), readable_bytes(planned_bytes)]
+            for name, compiled_bytes, planned_bytes in rows
         ],
     )
     if not compiled.fits:
@@ -124,10 +124,10 @@ def _print_traffic(traffic, attention):
             ["operation", "count", "each", "beside others"],
             [
                 [
-                    each["kind"], each["count"], readable_bytes(each["bytes"]),
-                    "yes" if each["overlaps"] else "no",
+                    row["kind"], row["count"], readable_bytes(row["bytes"]),
+                    "yes" if row["overlaps"] else "no",
                 ]
-                for each in traffic["collectives"][:_ROWS]
+                for row in traffic["collectives"][:_ROWS]
             ],
         )  # fmt: skip
 
@@ -139,7 +139,7 @@ def _links(traffic):
     return [["collective operations", f"{sending}, {waiting} beside nothing else"]]
 
 
-def as_json(plan: Plan, compiled: Compiled | None = None) -> dict:
+def as_json(plan: Plan, compiled: CompiledStep | None = None) -> dict:
     """Every value of a plan; bytes, seconds and FLOPs are of one core and step."""
     memory, times, run = plan.memory, plan.times, plan.run
     return {
@@ -167,7 +167,7 @@ def as_json(plan: Plan, compiled: Compiled | None = None) -> dict:
         "compiled": compiled and {**compiled._asdict(), "fits": compiled.fits},
         "hosts": plan.tpu.hosts,
         "features_bytes": plan.infeed_bytes,
-        "largest_activations": [t._asdict() for t in memory.largest[:_ROWS]],
+        "largest_activations": [t._asdict() for t in memory.tensors[:_ROWS]],
         "flops": sum(plan.flops.values()),
         "collectives": [
             {
@@ -198,10 +198,10 @@ def _print_memory(plan):
         ],
         ["activations", readable_bytes(memory.activations), "at the peak"],
     ]
-    for tensors in memory.largest[:_ROWS]:
+    for tensors in memory.tensors[:_ROWS]:
         if tensors.bytes > memory.total / 1000:
-            each = f"{tensors.count} of {tensors.shape}"
-            rows.append(["  of these", readable_bytes(tensors.bytes), each])
+            description = f"{tensors.count} of {tensors.shape}"
+            rows.append(["  of these", readable_bytes(tensors.bytes), description])
     rows.append(
         ["peak", readable_bytes(memory.total), "fits" if plan.fits else "DOES NOT FIT"]
     )
@@ -213,11 +213,11 @@ def _print_memory(plan):
 def _print_collectives(plan):
     collectives = _by_time(plan)
 
-    def row(kind, cores, each, together):
-        size = sum(c.count * c.bytes for c in together)
-        time = sum(c.count * seconds(c, plan.tpu) for c in together)
-        count = sum(c.count for c in together)
-        return [kind, cores, count, each, readable_bytes(size), f"{1000 * time:.2f} ms"]
+    def row(kind, cores, text, members):
+        size = sum(c.count * c.bytes for c in members)
+        time = sum(c.count * seconds(c, plan.tpu) for c in members)
+        count = sum(c.count for c in members)
+        return [kind, cores, count, text, readable_bytes(size), f"{1000 * time:.2f} ms"]
 
     rows = [
         row(c.kind, len(c.group), readable_bytes(c.bytes), [c])
@@ -248,18 +248,18 @@ def _print_hosts(plan):
 
 def _print_times(plan):
     times, steps = plan.times, plan.steps
-    of = " of the last phase" if plan.run.earlier_phases else ""
+    phase_note = " of the last phase" if plan.run.earlier_phases else ""
     tokens = plan.tokens_per_step
-    share, flops = plan.assumed.efficiency, sum(plan.flops.values())
-    narrow = plan.flops.get("bfloat16", 0)
+    share, flops = plan.assumptions.efficiency, sum(plan.flops.values())
+    bfloat16_share = plan.flops.get("bfloat16", 0) / flops
     rows = [
-        ["FLOPs of a core", f"{flops / 1e12:.2f} T", f"{narrow / flops:.0%} bfloat16"],
+        ["FLOPs of a core", f"{flops / 1e12:.2f} T", f"{bfloat16_share:.0%} bfloat16"],
         ["matrix products", _s(times.products), f"at {share:.0%} of the peak"],
         ["optimizer", _s(times.optimizer), "at the memory's bandwidth"],
         ["collectives", _s(times.collectives), "at the links' bandwidth"],
         ["step", _s(times.step), f"{tokens / times.step:,.0f} tokens/s"],
         [
-            f"{steps:,} steps{of}",
+            f"{steps:,} steps{phase_note}",
             f"{_days(times.days(steps))} days",
             f"{steps * tokens / _TRILLION:.2f}T tokens",
         ],
@@ -273,5 +273,5 @@ def _s(value):
 
 
 def _days(days: float) -> str:
-    """With one decimal, or two digits below a day."""
+    """A number of days with one decimal, or with two digits below a day."""
     return f"{days:.1f}" if days >= 1 else f"{days:.2g}"

@@ -32,7 +32,8 @@ _HEAD = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
 _NAME = re.compile(r"(?:ROOT )?%?([\w.\-]+) = ")
 _OPERATION = re.compile(r"\s*([\w\-]+)\(")
 _SCORES = re.compile(r'"intermediate_tensor_shape":\s*\{.*?"dimensions":\s*\[([^\]]*)')
-_FREE = {
+_GROUPS = re.compile(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\])")
+_FREE_OPERATIONS = {
     "parameter", "constant", "get-tuple-element", "tuple", "bitcast", "after-all",
     "partition-id", "replica-id", "opt-barrier",
 }  # fmt: skip
@@ -51,7 +52,7 @@ class _Instruction(NamedTuple):
     shape: str
     op: str
     operands: list[str]
-    rest: str
+    attributes: str
     is_root: bool
 
 
@@ -88,11 +89,11 @@ def traffic_of(
     }
     if to_others:
         total |= {"sending": counter.sending, "waiting": counter.waiting}
-    largest = sorted(groups.values(), key=lambda row: -row["bound"])
+    rows = sorted(groups.values(), key=lambda row: -row["bound"])
     return {
         **total,
         "share": total["flops"] / (total["bound"] * peak) if total["bound"] else 0.0,
-        "groups": largest[:_LARGEST_GROUPS],
+        "groups": rows[:_LARGEST_GROUPS],
         "collectives": [
             {"kind": kind, "bytes": size, "overlaps": overlaps, "count": count}
             for (kind, size, overlaps), count in counter.collectives.most_common()
@@ -107,7 +108,7 @@ class _Counter:
         self._computations, self.entry = _computations(text)
         self._bandwidth, self._peak, self._to_others = bandwidth, peak, to_others
         # Seconds: now, when the links are free, and when each collective ends.
-        self._clock = self._links_free = 0.0
+        self._clock = self._links_free_time = 0.0
         self._ends: dict[str, float] = {}
         self.sending = self.waiting = 0.0
         self.groups: dict[tuple[str, str], dict[str, Any]] = {}
@@ -116,22 +117,23 @@ class _Counter:
     def walk(self, name: str, times: int) -> None:
         """Adds a computation's instructions to the groups."""
         instructions = self._computations[name]
-        shapes = {each.name: each.shape for each in instructions}
-        for each in instructions:
-            if each.op.endswith("-done"):
-                self._wait_for(each.operands[0], times)
-            if each.op in _FREE or each.op.endswith(("-done", "-update")):
+        shapes = {instruction.name: instruction.shape for instruction in instructions}
+        for instruction in instructions:
+            op = instruction.op
+            if op.endswith("-done"):
+                self._wait_for(instruction.operands[0], times)
+            if op in _FREE_OPERATIONS or op.endswith(("-done", "-update")):
                 continue
-            called = _called(each)
-            if each.op == "while":
-                self.walk(_attribute(each, "body"), times * _trips(each))
-            elif each.op in ("call", "async-start") and called:
-                self.walk(called, times)
-            elif each.op == "conditional":
-                for branch in _branches(each):
+            computation = _callee(instruction)
+            if op == "while":
+                self.walk(_attribute(instruction, "body"), times * _trips(instruction))
+            elif op in ("call", "async-start") and computation:
+                self.walk(computation, times)
+            elif op == "conditional":
+                for branch in _branches(instruction):
                     self.walk(branch, times)
             else:
-                self._add(each, self._cost(each, shapes), times)
+                self._add(instruction, self._cost(instruction, shapes), times)
 
     def _add(self, instruction, cost, times):
         shape = _without_layouts(instruction.shape)
@@ -151,7 +153,7 @@ class _Counter:
         kind = instruction.op.removesuffix("-start")
         if kind in _COLLECTIVES:
             overlaps = instruction.op.endswith("-start")
-            self.collectives[(kind, _sent(instruction), overlaps)] += times
+            self.collectives[(kind, _sent_bytes(instruction), overlaps)] += times
             if self._to_others:
                 self._send(instruction, kind, times)
                 if not overlaps:
@@ -159,11 +161,11 @@ class _Counter:
 
     def _send(self, instruction, kind, times):
         size = _group_size(instruction)
-        # In a ring; a sum goes round twice.
+        # Devices send in a ring; a sum goes round twice.
         passes = (2 if kind == "all-reduce" else 1) * (size - 1) / size
-        seconds = passes * _sent(instruction) / self._to_others
-        self._links_free = max(self._links_free, self._clock) + seconds
-        self._ends[instruction.name] = self._links_free
+        seconds = passes * _sent_bytes(instruction) / self._to_others
+        self._links_free_time = max(self._links_free_time, self._clock) + seconds
+        self._ends[instruction.name] = self._links_free_time
         self.sending += times * seconds
 
     def _wait_for(self, name, times):
@@ -171,94 +173,97 @@ class _Counter:
         self._clock += wait
         self.waiting += times * wait
 
-    def _cost(self, each, shapes):
-        operands = [shapes.get(name, "") for name in each.operands]
-        kind, flops = each.op, 0
-        if each.op == "fusion":
-            inside = self._computations[_called(each)]
-            kind, flops = self._kind(inside), self._flops(inside)
-            return _Cost(kind, self._fused_bytes(each, inside, operands), flops)
-        if each.op == "custom-call":
-            kind = re.search(r'custom_call_target="([^"]+)"', each.rest)[1]
-            flops = _flops_by_name(kind, each, operands)
-        elif each.op in ("dot", "convolution"):
-            flops = _product_flops(each, shapes)
-        if each.op.endswith("-start"):
+    def _cost(self, instruction, shapes):
+        operands = [shapes.get(name, "") for name in instruction.operands]
+        kind, shape, flops = instruction.op, instruction.shape, 0
+        if instruction.op == "fusion":
+            body = self._computations[_callee(instruction)]
+            kind, flops = self._kind(body), self._flops(body)
+            return _Cost(kind, self._fused_bytes(instruction, body, operands), flops)
+        if instruction.op == "custom-call":
+            kind = re.search(r'custom_call_target="([^"]+)"', instruction.attributes)[1]
+            flops = _flops_by_name(kind, instruction, operands)
+        elif instruction.op in ("dot", "convolution"):
+            flops = _product_flops(instruction, shapes)
+        if instruction.op.endswith("-start"):
             # Between two places of the memory, or from and to a TPU's vector memory.
-            parts = [_size(part) for part in _tensors(each.shape) if part[1]]
-            touched = sum(1 for part in _tensors(each.shape)[:2] if _in_memory(part))
-            return _Cost(kind, min(parts, default=0) * touched, 0)
-        if each.op in _SLICES:
-            return _Cost(kind, 2 * _bytes(each.shape), 0)
-        if each.op == "dynamic-update-slice":
+            parts = [_size(part) for part in _tensors(shape) if part[1]]
+            memory_places = sum(1 for part in _tensors(shape)[:2] if _in_memory(part))
+            return _Cost(kind, min(parts, default=0) * memory_places, 0)
+        if instruction.op in _SLICES:
+            return _Cost(kind, 2 * _bytes(shape), 0)
+        if instruction.op == "dynamic-update-slice":
             return _Cost(kind, 2 * _bytes(operands[1]), 0)
-        return _Cost(kind, _bytes(each.shape) + sum(map(_bytes, operands)), flops)
+        return _Cost(kind, _bytes(shape) + sum(map(_bytes, operands)), flops)
 
-    def _fused_bytes(self, each, inside, operands):
-        total = self._written(inside, each.shape)
+    def _fused_bytes(self, instruction, body, operands):
+        total = self._bytes_written(body, instruction.shape)
         for index, shape in enumerate(operands):
             if size := _bytes(shape):
-                total += min(size, self._read(inside, index, size))
+                total += min(size, self._bytes_read(body, index, size))
         return total
 
-    def _read(self, inside, index, whole):
+    def _bytes_read(self, body, index, size):
         """What a fused computation reads of an operand."""
         parameter = f"{index})"
         names = {
-            each.name
-            for each in inside
-            if each.op == "parameter" and each.rest.startswith(parameter)
+            instruction.name
+            for instruction in body
+            if instruction.op == "parameter"
+            and instruction.attributes.startswith(parameter)
         }
         total = 0
-        for each in inside:
-            if not names & set(each.operands):
+        for instruction in body:
+            op = instruction.op
+            if not names & set(instruction.operands):
                 continue
-            if each.op in _RESHAPES and not each.is_root:
-                names.add(each.name)
-            elif each.op in _SLICES:
+            if op in _RESHAPES and not instruction.is_root:
+                names.add(instruction.name)
+            elif op in _SLICES:
                 # Indices are small.
-                total += _bytes(each.shape, everywhere=True)
-            elif each.op == "fusion":
-                nested = self._computations[_called(each)]
+                total += _bytes(instruction.shape, everywhere=True)
+            elif op == "fusion":
+                nested_body = self._computations[_callee(instruction)]
                 total += sum(
-                    self._read(nested, place, whole)
-                    for place, name in enumerate(each.operands)
+                    self._bytes_read(nested_body, position, size)
+                    for position, name in enumerate(instruction.operands)
                     if name in names
                 )
-            elif each.op != "dynamic-update-slice" or each.operands[0] not in names:
-                return whole
+            elif op != "dynamic-update-slice" or instruction.operands[0] not in names:
+                return size
         return total
 
-    def _written(self, inside, shape):
+    def _bytes_written(self, body, shape):
         """What a fused computation writes; of a target that it updates, the update."""
-        by_name = {each.name: each for each in inside}
-        (root,) = (each for each in inside if each.is_root)
+        by_name = {instruction.name: instruction for instruction in body}
+        (root,) = (instruction for instruction in body if instruction.is_root)
         roots = root.operands if root.op == "tuple" else [root.name]
         total = 0
         for name, part in zip(roots, _tensors(shape), strict=False):
-            each = by_name[name]
-            while each.op in _RESHAPES and each.operands[0] in by_name:
-                each = by_name[each.operands[0]]
+            instruction = by_name[name]
+            while instruction.op in _RESHAPES and instruction.operands[0] in by_name:
+                instruction = by_name[instruction.operands[0]]
             if not _in_memory(part):
                 continue
-            if each.op == "dynamic-update-slice":
-                total += _bytes(by_name[each.operands[1]].shape, everywhere=True)
+            if instruction.op == "dynamic-update-slice":
+                update = by_name[instruction.operands[1]]
+                total += _bytes(update.shape, everywhere=True)
             else:
                 total += _size(part)
         return total
 
-    def _flops(self, inside):
-        shapes = {each.name: each.shape for each in inside}
+    def _flops(self, body):
+        shapes = {instruction.name: instruction.shape for instruction in body}
         total = 0
-        for each in inside:
-            if each.op in ("dot", "convolution"):
-                total += _product_flops(each, shapes)
-            elif each.op == "fusion":
-                total += self._flops(self._computations[_called(each)])
+        for instruction in body:
+            if instruction.op in ("dot", "convolution"):
+                total += _product_flops(instruction, shapes)
+            elif instruction.op == "fusion":
+                total += self._flops(self._computations[_callee(instruction)])
         return total
 
-    def _kind(self, inside):
-        ops = self._ops(inside)
+    def _kind(self, body):
+        ops = self._ops(body)
         for kind in ("dot", "convolution"):
             if kind in ops:
                 return "product"
@@ -269,11 +274,11 @@ class _Counter:
             return "random"
         return "transpose" if "transpose" in ops and ops <= _MOVES else "elementwise"
 
-    def _ops(self, inside):
-        ops = {each.op for each in inside}
-        for each in inside:
-            if each.op == "fusion":
-                ops |= self._ops(self._computations[_called(each)])
+    def _ops(self, body):
+        ops = {instruction.op for instruction in body}
+        for instruction in body:
+            if instruction.op == "fusion":
+                ops |= self._ops(self._computations[_callee(instruction)])
         return ops - {"fusion"}
 
 
@@ -283,69 +288,69 @@ def _computations(text):
         if head := _HEAD.match(line):
             name = head[2]
             computations[name], entry = [], name if head[1] else entry
-        elif name and line.startswith("  ") and (each := _parsed(line.strip())):
-            computations[name].append(each)
+        elif name and line.startswith("  ") and (instruction := _parse(line.strip())):
+            computations[name].append(instruction)
     return computations, entry
 
 
-def _parsed(line):
+def _parse(line):
     name = _NAME.match(line)
     if not name:
         return None
-    rest = line[name.end() :]
-    if rest.startswith("("):
-        end = _closing(rest)
-        shape, rest = rest[: end + 1], rest[end + 1 :]
+    text = line[name.end() :]
+    if text.startswith("("):
+        end = _closing_index(text)
+        shape, text = text[: end + 1], text[end + 1 :]
     else:
-        shape, _, rest = rest.partition(" ")
-    operation = _OPERATION.match(rest)
+        shape, _, text = text.partition(" ")
+    operation = _OPERATION.match(text)
     if not operation:
         return None
-    rest = rest[operation.end() :]
-    arguments = rest[: _closing(f"({rest}") - 1]
+    text = text[operation.end() :]
+    arguments = text[: _closing_index(f"({text}") - 1]
     operands = re.findall(r"%([\w.\-]+)", arguments)
     is_root = line.startswith("ROOT ")
-    return _Instruction(name[1], shape, operation[1], operands, rest, is_root)
+    return _Instruction(name[1], shape, operation[1], operands, text, is_root)
 
 
-def _closing(text):
+def _closing_index(text):
     """The place of the bracket that closes the first one."""
     depth = 0
-    for place, character in enumerate(text):
+    for index, character in enumerate(text):
         depth += (character == "(") - (character == ")")
         if depth == 0:
-            return place
+            return index
     return len(text)
 
 
-def _attribute(each, name):
-    value = re.search(rf"\b{name}=%?([\w.\-]+)", each.rest)
+def _attribute(instruction, name):
+    value = re.search(rf"\b{name}=%?([\w.\-]+)", instruction.attributes)
     return value[1] if value else None
 
 
-def _called(each):
-    return _attribute(each, "calls") or _attribute(each, "to_apply")
+def _callee(instruction):
+    return _attribute(instruction, "calls") or _attribute(instruction, "to_apply")
 
 
-def _branches(each):
-    listed = re.search(r"branch_computations=\{([^}]*)\}", each.rest)
-    if listed:
-        return re.findall(r"%([\w.\-]+)", listed[1])
-    names = (_attribute(each, f"{way}_computation") for way in ("true", "false"))
+def _branches(instruction):
+    match = re.search(r"branch_computations=\{([^}]*)\}", instruction.attributes)
+    if match:
+        return re.findall(r"%([\w.\-]+)", match[1])
+    names = (_attribute(instruction, f"{way}_computation") for way in ("true", "false"))
     return [name for name in names if name]
 
 
-def _trips(each):
-    known = re.search(r'"known_trip_count":\s*\{"n":\s*"(\d+)"', each.rest)
-    return int(known[1]) if known else 1
+def _trips(instruction):
+    match = re.search(r'"known_trip_count":\s*\{"n":\s*"(\d+)"', instruction.attributes)
+    return int(match[1]) if match else 1
 
 
-def _group_size(each):
+def _group_size(instruction):
     """Devices of a group: {{0,1},{2,3}} or [2,2]<=[4]; 2 where it is not said."""
-    groups = re.search(r"replica_groups=(?:\{\{([\d,]+)\}|\[\d+,(\d+)\])", each.rest)
-    if not groups:
+    match = _GROUPS.search(instruction.attributes)
+    if not match:
         return 2
-    return groups[1].count(",") + 1 if groups[1] else int(groups[2])
+    return match[1].count(",") + 1 if match[1] else int(match[2])
 
 
 def _tensors(shape):
@@ -376,33 +381,33 @@ def _without_layouts(shape):
     return ", ".join(f"{dtype}[{sizes}]" for dtype, sizes, _ in _tensors(shape))
 
 
-def _sent(each):
+def _sent_bytes(instruction):
     """Bytes of a collective's result; one that is started also names its operands."""
-    parts = _tensors(each.shape)
+    parts = _tensors(instruction.shape)
     total = sum(map(_size, parts))
-    kind = each.op.removesuffix("-start")
-    doubled = each.op.endswith("-start") and kind != "all-reduce"
-    return total // 2 if doubled else total
+    kind = instruction.op.removesuffix("-start")
+    names_operands = instruction.op.endswith("-start") and kind != "all-reduce"
+    return total // 2 if names_operands else total
 
 
-def _product_flops(each, shapes):
-    left, right = (_sizes(shapes.get(name, "")) for name in each.operands[:2])
-    if each.op == "dot":
-        contracted = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", each.rest)
-        places = contracted[1].split(",") if contracted and contracted[1] else []
-        inner = math.prod(left[int(place)] for place in places)
-        return 2 * math.prod(_sizes(each.shape)) * inner
+def _product_flops(instruction, shapes):
+    left, right = (_sizes(shapes.get(name, "")) for name in instruction.operands[:2])
+    if instruction.op == "dot":
+        match = re.search(r"lhs_contracting_dims=\{([\d,]*)\}", instruction.attributes)
+        dimensions = match[1].split(",") if match and match[1] else []
+        inner = math.prod(left[int(place)] for place in dimensions)
+        return 2 * math.prod(_sizes(instruction.shape)) * inner
     # TPUs compute products as convolutions, in which a dimension of the batch or of the
     # heads is a side of the window. Most of its places lie in the padding.
-    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", each.rest)
-    of_left, of_right, of_out = labels.groups()
-    out_sizes = _sizes(each.shape)
-    flops = 2 * out_sizes[of_out.index("b")] * out_sizes[of_out.index("f")]
-    flops *= right[of_right.index("i")]
-    window = re.search(r"window=\{([^}]*)\}", each.rest)
+    labels = re.search(r"dim_labels=(\w+)_(\w+)->(\w+)", instruction.attributes)
+    left_labels, right_labels, out_labels = labels.groups()
+    out_sizes = _sizes(instruction.shape)
+    flops = 2 * out_sizes[out_labels.index("b")] * out_sizes[out_labels.index("f")]
+    flops *= right[right_labels.index("i")]
+    window = re.search(r"window=\{([^}]*)\}", instruction.attributes)
     fields = dict(field.split("=") for field in window[1].split()) if window else {}
-    for side in filter(str.isdecimal, of_out):
-        sizes = (left[of_left.index(side)], out_sizes[of_out.index(side)])
+    for side in filter(str.isdecimal, out_labels):
+        sizes = (left[left_labels.index(side)], out_sizes[out_labels.index(side)])
         flops *= _places(*sizes, int(side), fields)
     return flops
 
@@ -413,30 +418,33 @@ def _places(size, out, side, fields):
     def field(name, default):
         return fields[name].split("x")[side] if name in fields else default
 
-    stride, apart = int(field("stride", 1)), int(field("rhs_dilate", 1))
-    before, every = int(field("pad", "0_0").split("_")[0]), int(field("lhs_dilate", 1))
-    first = [place * apart - before for place in range(int(field("size", 1)))]
+    stride, dilation = int(field("stride", 1)), int(field("rhs_dilate", 1))
+    padding = int(field("pad", "0_0").split("_")[0])
+    input_step = int(field("lhs_dilate", 1))
+    shifts = [place * dilation - padding for place in range(int(field("size", 1)))]
     return sum(
-        (place + shift) % every == 0 and 0 <= (place + shift) // every < size
+        (place + shift) % input_step == 0 and 0 <= (place + shift) // input_step < size
         for place in range(0, out * stride, stride)
-        for shift in first
+        for shift in shifts
     )
 
 
-def _flops_by_name(target, each, operands):
+def _flops_by_name(target, instruction, operands):
     if target.startswith("__cublas"):
         left = _sizes(operands[0])
-        places = re.search(r'"lhs_contracting_dimensions":\s*\["(\d+)"', each.rest)
-        out = _sizes(_without_layouts(each.shape))
-        return 2 * math.prod(out) * left[int(places[1])]
-    names = " ".join(each.operands)
+        match = re.search(
+            r'"lhs_contracting_dimensions":\s*\["(\d+)"', instruction.attributes
+        )
+        sizes = _sizes(_without_layouts(instruction.shape))
+        return 2 * math.prod(sizes) * left[int(match[1])]
+    names = " ".join(instruction.operands)
     is_splash = target == "tpu_custom_call" and "segment_ids" in names
     if not (is_splash or target.startswith("__cudnn$fmha")):
         return 0
     query, key, *_ = (sizes for sizes in map(_sizes, operands) if len(sizes) > 3)
-    if scores := _SCORES.search(each.rest):
-        numbers = math.prod(int(size) for size in re.findall(r"\d+", scores[1]))
+    if scores := _SCORES.search(instruction.attributes):
+        score_count = math.prod(int(size) for size in re.findall(r"\d+", scores[1]))
     else:
-        numbers = math.prod(query[:-1]) * key[-2]
-    backward = "Backward" in target or "do_ref" in names
-    return 2 * (5 if backward else 2) * numbers * query[-1]
+        score_count = math.prod(query[:-1]) * key[-2]
+    is_backward = "Backward" in target or "do_ref" in names
+    return 2 * (5 if is_backward else 2) * score_count * query[-1]

@@ -7,7 +7,7 @@ import pytest
 from decoupled.configs import MeshConfig, PlanConfig, PretrainConfig
 from decoupled.core.errors import UserError
 from decoupled.planning import comparison
-from decoupled.planning.comparison import best, compare_layouts
+from decoupled.planning.comparison import compare_layouts, select_plan
 from decoupled.planning.costs import MemoryUse
 from decoupled.planning.hardware import GIB, parse_topology
 from decoupled.planning.plan import Plan, Times
@@ -91,5 +91,5 @@ def test_a_layout_that_cannot_be_says_why(shape, rules, said):
 def test_the_best_is_the_quickest_that_fits_or_else_the_smallest():
     small, quick, large = make_plan(4, 2.0), make_plan(7, 1.0), make_plan(9, 0.5)
     assert [p.fits for p in (small, quick, large)] == [True, True, False]
-    assert best([small, quick, large]) is quick
-    assert best([large, make_plan(12, 0.1)]) is large
+    assert select_plan([small, quick, large]) is quick
+    assert select_plan([large, make_plan(12, 0.1)]) is large

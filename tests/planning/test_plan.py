@@ -237,7 +237,7 @@ def test_slices_are_those_of_the_layout(both_plan):
 
 
 def test_bfloat16_halves_activations(data_plan, narrow_plan):
-    wide = {t.shape for t in data_plan.memory.largest}
+    wide = {t.shape for t in data_plan.memory.tensors}
     assert not any("bfloat16" in shape for shape in wide)
     assert narrow_plan.memory.total < data_plan.memory.total
     assert narrow_plan.memory.weights == data_plan.memory.weights
