@@ -28,6 +28,7 @@ from decoupled.corpora.sampling import (
 )
 from decoupled.data.vocabulary import (
     FILE_NAME,
+    WORDPIECE_FILE,
     Vocabulary,
     open_vocabulary,
     vocabulary_path,
@@ -78,10 +79,12 @@ def build_vocabulary(
         console.say(f"{output_dir}: complete already, reused")
         _print_table(output_dir, report)
         return False
-    outputs = _outputs(output_dir)
-    if outputs and not files.exists(marker):
+    others = [] if files.exists(marker) else _outputs(output_dir)
+    # Who reads the folder takes this file for its vocabulary.
+    others += filter(files.exists, [os.path.join(output_dir, WORDPIECE_FILE)])
+    if others:
         raise UserError(
-            f"{outputs[0]}: no build_vocabulary that was stopped left this file; "
+            f"{others[0]}: no build_vocabulary that was stopped left this file; "
             "choose another --output_dir or move it away"
         )
     sizes = _plan(corpus, settings)

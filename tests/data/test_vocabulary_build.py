@@ -134,7 +134,9 @@ def test_a_killed_build_is_done_again(corpus, folder, monkeypatch, capsys):
     assert "no plots: matplotlib is not installed" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["sentencepiece.model", "fertility.png"])
+@pytest.mark.parametrize(
+    "name", ["sentencepiece.model", "fertility.png", "wordpiece.json"]
+)
 def test_a_file_of_somebody_else_is_refused_and_kept(corpus, tmp_path, name):
     (tmp_path / "v").mkdir()
     (tmp_path / "v" / name).write_bytes(b"not ours")
