@@ -118,8 +118,8 @@ def _print_summary(corpus: Corpus) -> None:
     console.table(title, ["language", *units, "eval sentences"], shown_rows)
     if warning := no_held_out_warning(corpus, train["sentences"], held_out):
         console.say(warning)
-    if reasons := corpus.manifest["dropped"]:
-        counts = (f"{count:,} ({reason})" for reason, count in reasons.items())
+    reasons = corpus.manifest["dropped"].items()
+    if counts := [f"{count:,} ({reason})" for reason, count in reasons if count]:
         console.say(f"left out: {', '.join(counts)}")
     for split, pairs in corpus.manifest.get("pairs", {}).items():
         counts = ", ".join(f"{count:,} {name}" for name, count in pairs.items())

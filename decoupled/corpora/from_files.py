@@ -194,7 +194,8 @@ def _check_text(input_files: _Files, parts: _Parts, settings: CorpusSettings) ->
             continue
         paths = ", ".join(file.path for file in input_files[language])
         message = f"--input={language}=: no text in {paths}"
-        reasons = set().union(*(part.dropped for part in language_parts))
+        # Without the reasons that left out nothing.
+        reasons = set().union(*(+part.dropped for part in language_parts))
         if not reasons.isdisjoint((OTHER_LANGUAGE, NO_LANGUAGE)):
             message += (
                 f" with {settings.language_value(language)!r} in column "

@@ -14,6 +14,7 @@ from decoupled.corpora.corpus import Corpus
 from decoupled.corpora.locales import LISTS
 from decoupled.corpora.runners import Runner
 from decoupled.corpora.sources import Source
+from tests.corpora import dumps
 from tests.corpora.builds import killed_at, tree
 
 SETTINGS = CorpusSettings(
@@ -299,3 +300,15 @@ def test_an_empty_or_bad_text_leaves_nothing(tmp_path, name, text, message):
     with pytest.raises(UserError, match=message):
         build(None, [f"sw={tmp_path}/{name}"], str(tmp_path / "c"), SETTINGS)
     assert not (tmp_path / "c").exists()
+
+
+def test_only_what_was_left_out_is_named(tmp_path, capsys):
+    """A template is looked at as a table is, and there is none."""
+    text = "It has a {{template}} in it.\n\nThis stays."
+    (tmp_path / "en.xml").write_text(dumps.dump_xml([dumps.page("A", text)]))
+    build(None, [f"en={tmp_path}/en.xml"], str(tmp_path / "c"), SETTINGS)
+    reason = "sentences around a formula or template"
+    assert f"left out: 1 ({reason})\n" in capsys.readouterr().out
+    (tmp_path / "sw.xml").write_text(dumps.dump_xml([dumps.page("A", "{{one}}")]))
+    with pytest.raises(UserError, match="; left out: document without sentences$"):
+        build(None, [f"sw={tmp_path}/sw.xml"], str(tmp_path / "d"), SETTINGS)
