@@ -36,7 +36,10 @@ def find_inputs(inputs: list[str], flag: str = "--input=") -> dict[str, list[str
             raise UserError(f"{flag}{value}: not of the form LANGUAGE=GLOB")
         locales.check_language(language, flag.rstrip("=:"))
         try:
-            paths = [p for p in gfile.glob("", pattern) if _is_file(p)]
+            # A name may have signs of a pattern: "dump [1].txt".
+            is_name = gfile.exists(pattern)
+            paths = [pattern] if is_name else gfile.glob("", pattern)
+            paths = list(filter(_is_file, paths))
         except gfile.OpError as error:
             raise UserError(f"{flag}{value}: {files.reason(error)}") from error
         if not paths:

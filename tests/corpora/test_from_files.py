@@ -100,6 +100,14 @@ def test_an_input_that_cannot_be_is_refused(tmp_path, value, message):
         find_inputs([value.format(folder=tmp_path)])
 
 
+def test_a_name_with_signs_of_a_pattern_is_a_name(tmp_path):
+    for name in ("dump 1.txt", "dump [1].txt"):
+        (tmp_path / name).write_text("x")
+        path = f"{tmp_path}/{name}"
+        assert find_inputs([f"en={path}"]) == {"en": [path]}
+    assert len(find_inputs([f"en={tmp_path}/dump*[1]*.txt"])["en"]) == 2
+
+
 def test_codes_of_all_kinds_separate_inputs(tmp_path):
     (tmp_path / "a,b.txt").write_text("x")
     codes = ["be-tarask", "sr@latin", "zh-Hant", "zh_TW"]
