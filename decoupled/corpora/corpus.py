@@ -73,7 +73,7 @@ class Corpus:
             _check_manifest(folder, path, self.manifest)
         except (KeyError, TypeError, AttributeError) as error:
             reason = f"{type(error).__name__}: {files.reason(error)}"
-            raise UserError(f"{path}: damaged ({reason}); {build}") from error
+            raise UserError(f"{path}: damaged ({reason}); {_again(folder)}") from error
         if not self.languages("train"):
             raise UserError(f"{folder}: the corpus is empty; {build}")
 
@@ -130,13 +130,18 @@ def check_counts(folder: str, counts: dict[str, Any]) -> None:
         except gfile.OpError as error:
             raise UserError(
                 f"{path}: cannot read ({files.reason(error)}), though {MANIFEST} lists "
-                "it; build the corpus again"
+                f"it; {_again(folder)}"
             ) from error
         if size != entry["bytes"]:
             raise UserError(
-                f"{path}: {size} bytes, {entry['bytes']} in {MANIFEST}; build the "
-                "corpus again"
+                f"{path}: {size} bytes, {entry['bytes']} in {MANIFEST}; "
+                f"{_again(folder)}"
             )
+
+
+def _again(folder: str) -> str:
+    """What helps: a build refuses or reuses a folder with a manifest."""
+    return f"restore it, or remove {folder} and build the corpus again"
 
 
 def read_documents(
@@ -168,7 +173,7 @@ def _lines(folder: str, entry: dict[str, Any]) -> Iterator[str]:
             yield line.decode("utf-8", errors="replace").rstrip("\n")
     if digest.hexdigest() != entry["sha256"]:
         raise UserError(
-            f"{path}: changed since {MANIFEST} was written; build the corpus again"
+            f"{path}: changed since {MANIFEST} was written; {_again(folder)}"
         )
 
 
