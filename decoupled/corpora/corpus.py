@@ -150,7 +150,8 @@ def read_documents(
     """Yields the documents of text files, each as its sentences, in their order.
 
     Raises:
-      UserError: at the end of a file that differs from its entry of the manifest.
+      UserError: a file cannot be read; at its end, it differs from its entry of the
+        manifest.
     """
     for entry in entries:
         document = []
@@ -167,10 +168,13 @@ def read_documents(
 def _lines(folder: str, entry: dict[str, Any]) -> Iterator[str]:
     path = files.path_below(folder, entry["name"], os.path.join(folder, MANIFEST))
     digest = hashlib.sha256()
-    with gfile.GFile(path, "rb") as handle:
-        for line in handle:
-            digest.update(line)
-            yield line.decode("utf-8", errors="replace").rstrip("\n")
+    try:
+        with gfile.GFile(path, "rb") as handle:
+            for line in handle:
+                digest.update(line)
+                yield line.decode("utf-8", errors="replace").rstrip("\n")
+    except gfile.OpError as error:
+        raise UserError(f"{path}: cannot read ({files.reason(error)})") from error
     if digest.hexdigest() != entry["sha256"]:
         raise UserError(
             f"{path}: changed since {MANIFEST} was written; {_again(folder)}"

@@ -227,3 +227,12 @@ def test_a_changed_file_is_named(tmp_path):
     message = rf"text-00000-of-00001\.txt: changed since .* or remove {tmp_path} and"
     with pytest.raises(UserError, match=message):
         list(corpus.documents("train", "en"))
+
+
+def test_a_file_that_cannot_be_read_later_is_named(tmp_path):
+    """A unit takes other errors of files for those of what it writes."""
+    corpus = write(tmp_path)
+    path = tmp_path / "text/train/en/text-00000-of-00001.txt"
+    path.unlink()
+    with pytest.raises(UserError, match=f"{path}: cannot read [(]No such file"):
+        list(corpus.documents("train", "en"))
