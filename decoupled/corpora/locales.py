@@ -128,5 +128,6 @@ LISTS = {"mbert": _MBERT.split(), "rembert": _REMBERT.split()}
 
 
 def expand_lists(languages: Iterable[str]) -> list[str]:
-    """The languages, with those of a list in place of its name."""
-    return [code for name in languages for code in LISTS.get(name, [name])]
+    """The languages, each once, with those of a list in place of its name."""
+    codes = (code for name in languages for code in LISTS.get(name, [name]))
+    return list(dict.fromkeys(codes))

@@ -130,7 +130,9 @@ def test_inputs_of_a_list_of_languages(tmp_path):
         text = f"A sentence of the language {language}.\n"
         (tmp_path / f"{language}wiki.txt").write_text(text * 3)
     folder, pattern = str(tmp_path / "corpus"), f"{tmp_path}/{{language}}wiki.txt"
-    build(None, [f"{{language}}={pattern}"], folder, SETTINGS, languages=["mbert"])
+    # Swahili is in the list, too.
+    languages = ["mbert", "sw"]
+    build(None, [f"{{language}}={pattern}"], folder, SETTINGS, languages)
     corpus = Corpus(folder)
     built = {*corpus.languages("train"), *corpus.languages("eval")}
     assert built == {*LISTS["mbert"]}
