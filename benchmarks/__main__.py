@@ -116,9 +116,9 @@ def run(arguments: argparse.Namespace) -> None:
     )
     path = folder / f"{arguments.suite}.json"
     with tempfile.TemporaryDirectory() as scratch:
-        for planned in suite.comparisons(arguments, pathlib.Path(scratch)):
-            if not arguments.only or any(t in planned.title for t in arguments.only):
-                measure(path, planned, arguments.rounds, arguments.steps)
+        for plan in suite.comparisons(arguments, pathlib.Path(scratch)):
+            if not arguments.only or any(t in plan.title for t in arguments.only):
+                measure(path, plan, arguments.rounds, arguments.steps)
     for table in suite.tables(read(path)):
         show(table)
 
@@ -152,18 +152,18 @@ def report(folder: pathlib.Path, document: pathlib.Path) -> None:
     Raises:
       UserError: there are no results, or no document.
     """
-    of_suites = {name: read(folder / f"{name}.json") for name in SUITES}
-    measured = {name: found for name, found in of_suites.items() if found}
-    if not measured:
+    all_results = {name: read(folder / f"{name}.json") for name in SUITES}
+    results = {name: content for name, content in all_results.items() if content}
+    if not results:
         raise UserError(f"{folder}: no results; run `make bench` first")
     if not document.exists():
         raise UserError(f"{document}: does not exist; create it first")
     tables = [
         t
-        for name, comparisons in measured.items()
+        for name, comparisons in results.items()
         for t in load(name).tables(comparisons)
     ]
-    tables.append(machine_table(measured))
+    tables.append(machine_table(results))
     for table in tables:
         show(table)
     text = document.read_text(encoding="utf-8")
@@ -185,10 +185,10 @@ def fill(text: str, tables: list[BenchmarkTable]) -> str:
     return _PLACE.sub(replace, text)
 
 
-def machine_table(measured: dict[str, list[Comparison]]) -> BenchmarkTable:
+def machine_table(results: dict[str, list[Comparison]]) -> BenchmarkTable:
     """Where, when and with which versions the comparisons of each suite were made."""
     groups: dict[tuple[str, ...], list[Comparison]] = {}
-    for name, comparisons in measured.items():
+    for name, comparisons in results.items():
         for comparison in comparisons:
             machine = comparison.machine
             key = (

@@ -41,7 +41,7 @@ from typing import NamedTuple
 from benchmarks.flops import pretraining_flops
 from benchmarks.interleave import MeasuredWorker, Worker, seconds, spread
 from benchmarks.peers import ROOT
-from benchmarks.results import Comparison, Planned
+from benchmarks.results import Comparison, Plan
 from benchmarks.sizes import Batch
 from benchmarks.tables import (
     OURS,
@@ -63,8 +63,8 @@ NONDETERMINISTIC = f"{OURS}, nondeterministic"
 JAX, TRANSFORMERS = "JAX", "transformers"
 # Steps between two readings of the loss; on XNLI of each of its five batches.
 BLOCK, BATCHES = 10, 5
-# What the frameworks share is the card, whose memory none may take whole.
-_ON_THE_CARD = {
+# The frameworks share the card, so none of them may take all of its memory.
+_CARD_ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0"),
     "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
     "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
@@ -72,19 +72,19 @@ _ON_THE_CARD = {
 
 
 class Row(NamedTuple):
-    """A step: the name of its program, of `xla_programs`, and where it is compiled."""
+    """A step: the name of its program in `xla_programs`, and the compiler's devices."""
 
     program: str
     topology: str
 
     @property
     def title(self) -> str:
-        """Of step and device."""
+        """The names of step and devices."""
         return f"{self.program.replace('-bfloat16', '')} on {self.topology}"
 
     @property
-    def by_name(self) -> str:
-        """The program with attention by name."""
+    def kernel_program(self) -> str:
+        """The name of the program that calls attention by name, for a kernel."""
         return f"{self.program}+{_KERNELS[self.topology]}"
 
 
@@ -99,14 +99,14 @@ ROWS = (
     Row("base-bfloat16-128x128", "v5e-1"),
     Row("rembert-bfloat16-16x512", "v5p-8"),
 )
-_ROWS_OF_A_GPU = [row for row in ROWS if row.topology == "h100-1"]
+_GPU_ROWS = [row for row in ROWS if row.topology == "h100-1"]
 
 
-def comparisons(arguments, folder: pathlib.Path) -> Iterator[Planned]:
-    """The rows of a GPU."""
-    for row in _ROWS_OF_A_GPU:
-        make = functools.partial(_workers, row, arguments, folder)
-        yield Planned(row.program.replace("-bfloat16", ""), make)
+def comparisons(arguments, folder: pathlib.Path) -> Iterator[Plan]:
+    """A comparison for each row of a GPU."""
+    for row in _GPU_ROWS:
+        make_workers = functools.partial(_workers, row, arguments, folder)
+        yield Plan(row.program.replace("-bfloat16", ""), make_workers)
 
 
 def write_programs(arguments: argparse.Namespace) -> None:
@@ -117,14 +117,14 @@ def write_programs(arguments: argparse.Namespace) -> None:
     """
     if not arguments.programs:
         raise UserError("--write: needs --programs=FOLDER")
-    for row in _ROWS_OF_A_GPU:
-        _write(row, row.by_name, arguments.programs, arguments.quick)
+    for row in _GPU_ROWS:
+        _write(row, row.kernel_program, arguments.programs, arguments.quick)
 
 
 def _workers(row, arguments, folder) -> Sequence[Worker]:
-    path = (arguments.programs or folder) / row.by_name
+    path = (arguments.programs or folder) / row.kernel_program
     if not arguments.programs:
-        _write(row, row.by_name, folder, arguments.quick)
+        _write(row, row.kernel_program, folder, arguments.quick)
     case = files.read_json(str(path / "case.json"))
     model, quick = case["model"], arguments.quick
     is_packed = "batch" not in case
@@ -135,32 +135,32 @@ def _workers(row, arguments, folder) -> Sequence[Worker]:
     is_bert = model["output_embedding_size"] == model["hidden_size"]
     case["architecture"] = "bert" if is_bert or is_packed else "rembert"
 
-    def ours(name, deterministic):
-        of_program = {**case, "folder": str(path), "deterministic": deterministic}
-        return _worker(name, "decoupled", "xla_step", of_program)
+    def our_worker(name, deterministic):
+        program_case = {**case, "folder": str(path), "deterministic": deterministic}
+        return _worker(name, "decoupled", "xla_step", program_case)
 
-    def transformers(name, unpadded):
-        peer = {**case, "unpadded": unpadded}
+    def peer_worker(name, is_unpadded):
+        peer_case = {**case, "unpadded": is_unpadded}
         # Its compiler needs no quiet device.
-        return _worker(name, "torch", "transformers_step", peer, starts_first=True)
+        return _worker(name, "torch", "transformers_step", peer_case, starts_first=True)
 
-    workers = [ours(OURS, True)]
+    workers = [our_worker(OURS, True)]
     if case["architecture"] == "bert":
-        workers.append(ours(NONDETERMINISTIC, False))
+        workers.append(our_worker(NONDETERMINISTIC, False))
     if not is_packed:
-        hand_written = {**case, "attention": "plain" if quick else "cudnn"}
-        workers.append(_worker(JAX, "decoupled", "jax_encoder", hand_written))
-    workers.append(transformers(TRANSFORMERS, False))
+        jax_case = {**case, "attention": "plain" if quick else "cudnn"}
+        workers.append(_worker(JAX, "decoupled", "jax_encoder", jax_case))
+    workers.append(peer_worker(TRANSFORMERS, False))
     if is_packed:
-        workers.append(transformers(f"{TRANSFORMERS}, unpadded", True))
+        workers.append(peer_worker(f"{TRANSFORMERS}, unpadded", True))
     return workers
 
 
-def _worker(name, framework, script, case, **more):
+def _worker(name, framework, script, case, **options):
     # Only a quick run may compute on a CPU.
     platform = {} if case["quick"] else {"JAX_PLATFORMS": "cuda"}
-    environment = _ON_THE_CARD | platform
-    return Worker(name, framework, script, case, environment=environment, **more)
+    environment = _CARD_ENVIRONMENT | platform
+    return Worker(name, framework, script, case, environment=environment, **options)
 
 
 def _write(row, name, folder, quick):
@@ -168,30 +168,29 @@ def _write(row, name, folder, quick):
     _output(row, [sys.executable, "-m", "benchmarks.xla_programs", *words])
 
 
-def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
+def tables(results: list[Comparison]) -> list[BenchmarkTable]:
     """Steps on the card."""
     columns = ["step", "by", "time", "against ours", "share of the peak", "memory"]
     title = "Training steps on a GPU"
-    return [worker_table("accelerators", title, columns, measured, _cells)]
+    return [worker_table("accelerators", title, columns, results, _cells)]
 
 
-def _cells(comparison, worker, against):
-    each = seconds(worker)
-    each = spread([second / worker.case["block"] for second in each])
+def _cells(comparison, worker, slowdown):
+    step = spread([block / worker.case["block"] for block in seconds(worker)])
     size = worker.facts.get("device_bytes")
     return [
         comparison.title,
         worker.name,
-        milliseconds_or_seconds(each),
-        against,
-        _share(worker, each.median),
+        milliseconds_or_seconds(step),
+        slowdown,
+        _share(worker, step.median),
         f"{size / GIB:.1f} GiB" if size else "",
     ]
 
 
-def _share(worker: MeasuredWorker, step: float) -> str:
-    """Of the peak of the card, where it is described, and the step's products are
-    counted."""
+def _share(worker: MeasuredWorker, step_seconds: float) -> str:
+    """The percent of the card's peak rate; "" where the card or the FLOPs of the step
+    are unknown."""
     case, kind = worker.case, worker.facts.get("device", "").lower()
     card = next((g for n, g in GENERATIONS.items() if g.card and n in kind), None)
     if not card or "batch" not in case:
@@ -199,7 +198,7 @@ def _share(worker: MeasuredWorker, step: float) -> str:
     batch = Batch(case["batch"], case["sequence_length"], case["predictions"])
     whole = worker.name.startswith(TRANSFORMERS)
     flops = pretraining_flops(ModelConfig(**case["model"]), batch, whole=whole)
-    return f"{flops / step / card.flops:.0%}"
+    return f"{flops / step_seconds / card.flops:.0%}"
 
 
 SUITE = Suite(comparisons, tables, rounds=5, steps=2)
@@ -220,38 +219,38 @@ def offline(arguments: argparse.Namespace, folder: pathlib.Path) -> None:
     for row in rows:
         is_gpu = parse_topology(row.topology).generation.card is not None
         if python := compilers.get(is_gpu):
-            for by, result in _judged(row, python, folder, arguments.quick):
-                print(json.dumps(_line(row, by, result)), flush=True)
+            for author, result in _compiled_steps(row, python, folder, arguments.quick):
+                print(json.dumps(_line(row, author, result)), flush=True)
         else:
             print(f"{row.title}: no --compiler has its devices", file=sys.stderr)
 
 
 def _compilers(pythons):
-    """Whether it is for GPUs -> the interpreter."""
-    # It imports TensorFlow, which a machine that runs the programs need not have.
+    """Whether a compiler is for GPUs -> its interpreter."""
+    # This imports TensorFlow, which a machine that runs the programs need not have.
     from decoupled.planning.program import check_compiler
 
     if not pythons:
         raise UserError("--offline: needs --compiler=PYTHON; see docs/scaling.md")
-    compilers, refused = {}, {}
+    compilers, errors = {}, {}
     for python in pythons:
         for topology in ("h100-1", "v5e-1"):
             try:
                 check_compiler(python, parse_topology(topology))
             except UserError as error:
-                refused.setdefault(python, error)
+                errors.setdefault(python, error)
             else:
                 compilers[topology == "h100-1"] = python
         if python not in compilers.values():
-            raise refused[python]
+            raise errors[python]
     return compilers
 
 
-def _judged(
+def _compiled_steps(
     row: Row, python: str, folder: pathlib.Path, quick: bool
 ) -> Iterator[tuple[str, dict]]:
     kernel = _KERNELS[row.topology]
-    for name in (row.program, row.by_name):
+    for name in (row.program, row.kernel_program):
         _write(row, name, folder, quick)
         command = [python, str(_STEP), str(folder / name), f"--topology={row.topology}"]
         result = _output(row, command)
@@ -259,22 +258,22 @@ def _judged(
     case = files.read_json(str(folder / row.program / "case.json"))
     if "batch" in case:
         for attention in ("plain", kernel):
-            words = {**case, "topology": row.topology, "attention": attention}
-            yield JAX, _output(row, [python, str(_REFERENCE), json.dumps(words)])
+            jax_case = {**case, "topology": row.topology, "attention": attention}
+            yield JAX, _output(row, [python, str(_REFERENCE), json.dumps(jax_case)])
 
 
 def _output(row, command):
-    """What a process prints last, as JSON; {} if it prints none."""
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        output = done.stderr.strip().splitlines() or [f"code {done.returncode}"]
-        raise UserError(f"{row.title}: {output[-1]}")
-    lines = done.stdout.strip().splitlines()
+    """What a command prints last, as JSON; {} if it prints none."""
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if process.returncode:
+        errors = process.stderr.strip().splitlines() or [f"code {process.returncode}"]
+        raise UserError(f"{row.title}: {errors[-1]}")
+    lines = process.stdout.strip().splitlines()
     return files.parse_json(lines[-1]) if lines and lines[-1].startswith("{") else {}
 
 
-def _line(row, by, result):
-    line = {"step": row.title, "by": by, "attention": result.get("attention")}
+def _line(row, author, result):
+    line = {"step": row.title, "by": author, "attention": result.get("attention")}
     if traffic := result.get("traffic"):
         line |= {
             "instructions": traffic["instructions"],

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 
 from benchmarks import peers
 from benchmarks.interleave import Worker, rate
-from benchmarks.results import Comparison, Planned
+from benchmarks.results import Comparison, Plan
 from benchmarks.tables import OURS, BenchmarkTable, Suite, with_range, worker_table
 
 PROCESSES = 2
@@ -27,10 +27,10 @@ PROCESSES = 2
 REPEATS = 8
 
 
-def comparisons(arguments, folder: pathlib.Path) -> list[Planned]:
-    """All readers on one dump."""
+def comparisons(arguments, folder: pathlib.Path) -> list[Plan]:
+    """One comparison: all readers on one dump."""
     case = _case(arguments, folder)
-    return [Planned(case["dump"], lambda: [our_worker(case), *peer_workers(case)])]
+    return [Plan(case["dump"], lambda: [our_worker(case), *peer_workers(case)])]
 
 
 def _case(arguments, folder):
@@ -42,12 +42,12 @@ def _case(arguments, folder):
     path, sample = folder / "dump.xml.bz2", folder / "sample.xml.bz2"
     write_dump(sample, head, pages)
     copies = 1 if arguments.quick else REPEATS
-    repeated = (
+    page_copies = (
         page.replace("</title>", f" {copy}</title>", 1)
         for copy in range(copies)
         for page in pages
     )
-    count, size = write_dump(path, head, repeated)
+    count, size = write_dump(path, head, page_copies)
     return {
         "dump": f"{os.path.basename(dump)} x{copies}",
         "path": str(path),
@@ -81,33 +81,33 @@ def peer_workers(case: dict) -> list[Worker]:
     """gensim, and wikiextractor with one and with two processes that extract."""
     workers = [Worker("gensim", "corpus", "gensim_corpus", case)]
     for count in (1, 2):
-        reads = {**case, "processes": count}
+        reader_case = {**case, "processes": count}
         name = f"wikiextractor {count}"
-        workers.append(Worker(name, "corpus", "wikiextractor_corpus", reads))
+        workers.append(Worker(name, "corpus", "wikiextractor_corpus", reader_case))
     return workers
 
 
-def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
+def tables(results: list[Comparison]) -> list[BenchmarkTable]:
     """One table: a row for each worker."""
     columns = [
         "dump", "reader", "XML", "pages", "time, against ours", "text of one copy",
         "leftovers of markup",
     ]  # fmt: skip
     title = "Dump to text on two processes"
-    return [worker_table("corpus", title, columns, measured, _cells)]
+    return [worker_table("corpus", title, columns, results, _cells)]
 
 
-def _cells(comparison, worker, against):
+def _cells(comparison, worker, slowdown):
     facts = worker.facts
-    leftovers = 1000 * facts["leftovers"] / max(1, facts["characters"])
+    leftovers_per_1000 = 1000 * facts["leftovers"] / max(1, facts["characters"])
     return [
         comparison.title,
         worker.name,
         with_range(rate(worker, worker.case["bytes"] / 1e6), "MB/s"),
         with_range(rate(worker, worker.case["pages"]), "/s"),
-        against,
+        slowdown,
         f"{facts['characters'] / 1e6:.2f} M characters",
-        f"{leftovers:.3f} per 1,000",
+        f"{leftovers_per_1000:.3f} per 1,000",
     ]
 
 

@@ -28,7 +28,7 @@ import numpy as np
 
 from benchmarks import peers
 from benchmarks.interleave import MeasuredWorker, Skip, Spread, Worker, spread
-from benchmarks.results import Comparison, Planned
+from benchmarks.results import Comparison, Plan
 from benchmarks.sizes import ADAMW, DTYPES, QUICK, REFERENCE
 from benchmarks.tables import (
     OURS,
@@ -53,7 +53,7 @@ from decoupled.tasks.text_files import LabelledTexts
 from decoupled.training.checkpoints import write_list
 
 MODES = ("dynamic", "grouped")
-# Behind the title of a comparison of programs from their start to their first step.
+# Ends the title of a comparison of programs from their start to their first step.
 START = ", start"
 # The whole run that the table sums up, and the batches of a training set.
 STEPS = 60
@@ -67,11 +67,11 @@ QUICK_MODEL = dataclasses.replace(QUICK, vocab_size=24)
 QUICK_LENGTH = 48
 QUESTIONS = QuestionAnsweringConfig()
 QUICK_QUESTIONS = QuestionAnsweringConfig(16, 16, 8, 5)
-# The defaults of fine-tuning.
+# The default of fine-tuning.
 DROPOUT = 0.1
 
 
-class Real(NamedTuple):
+class Source(NamedTuple):
     """A task, the file that its examples are read from, and the sizes of a batch."""
 
     task: str
@@ -83,42 +83,44 @@ class Real(NamedTuple):
 
 # XQuAD's English questions take the place of SQuAD's. At 384 tokens a batch of 32 does
 # not fit into 24 GiB.
-REAL = (
-    Real("xnli", "xnli/train-en.tsv", "xnli/train-en.tsv", 128, 32),
-    Real("udpos", "udpos/train-en.tsv", "udpos/train-en.tsv", 128, 32),
-    Real("xquad", "xquad/xquad.en.json", "squad/train-v1.1.json", 384, 8),
+SOURCES = (
+    Source("xnli", "xnli/train-en.tsv", "xnli/train-en.tsv", 128, 32),
+    Source("udpos", "udpos/train-en.tsv", "udpos/train-en.tsv", 128, 32),
+    Source("xquad", "xquad/xquad.en.json", "squad/train-v1.1.json", 384, 8),
 )
 
 
-def comparisons(arguments, folder: pathlib.Path) -> Iterator[Planned]:
+def comparisons(arguments, folder: pathlib.Path) -> Iterator[Plan]:
     """Whole runs, and starts, of each task and type."""
-    for real in REAL:
+    for source in SOURCES:
         for dtype in arguments.dtypes:
-            make = functools.partial(workers, real, dtype, arguments, folder)
-            title = f"{real.task}: {dtype}"
-            yield Planned(title, make)
-            starts = functools.partial(_starts, make)
-            yield Planned(f"{title}{START}", starts, steps=1)
+            make_workers = functools.partial(workers, source, dtype, arguments, folder)
+            title = f"{source.task}: {dtype}"
+            yield Plan(title, make_workers)
+            make_starts = functools.partial(_starts, make_workers)
+            yield Plan(f"{title}{START}", make_starts, steps=1)
 
 
-def _starts(make):
-    """Workers that measure how long those of `make` take to be ready."""
-    starts = []
-    for worker in make():
+def _starts(make_workers):
+    """Workers that measure how long those of `make_workers` take to be ready."""
+    start_workers = []
+    for worker in make_workers():
         python, script, _ = worker.command
         case = {"command": [python, script], "case": worker.case, "warmup": 0}
-        starts.append(Worker(worker.name, "decoupled", "starts", case))
-    return starts
+        start_workers.append(Worker(worker.name, "decoupled", "starts", case))
+    return start_workers
 
 
-def workers(real: Real, dtype: str, arguments, folder: pathlib.Path) -> list[Worker]:
+def workers(
+    source: Source, dtype: str, arguments, folder: pathlib.Path
+) -> list[Worker]:
     """All ways to train on the examples of a task; files lie below `folder`.
 
     Raises:
       Skip: there are no examples.
     """
     quick, rounds, steps = arguments.quick, arguments.rounds, arguments.steps
-    case = make_case(real, quick, folder / real.task) | {"dtype": dtype}
+    case = make_case(source, quick, folder / source.task) | {"dtype": dtype}
     return [
         our_worker(case, quick, rounds * steps),
         *(
@@ -140,7 +142,7 @@ def our_worker(case: Mapping[str, Any], quick: bool, steps: int) -> Worker:
     return Worker(OURS, "decoupled", "decoupled_runs", {"command": words, **fields})
 
 
-def make_case(real: Real, quick: bool, folder: pathlib.Path) -> dict[str, Any]:
+def make_case(source: Source, quick: bool, folder: pathlib.Path) -> dict[str, Any]:
     """Writes examples, vocabulary, features and weights below `folder`, once.
 
     Raises:
@@ -150,28 +152,28 @@ def make_case(real: Real, quick: bool, folder: pathlib.Path) -> dict[str, Any]:
     if not path.exists():
         data_dir = folder / "data"
         # All tasks' text is in the vocabulary: one task's has too few words for it.
-        for each in (real,) if quick else REAL:
-            target = data_dir / each.training_file
+        for text_source in (source,) if quick else SOURCES:
+            target = data_dir / text_source.training_file
             target.parent.mkdir(parents=True)
             if quick:
-                target.write_text(_invented(each.task), encoding="utf-8")
+                target.write_text(_invented_text(text_source.task), encoding="utf-8")
             else:
-                shutil.copyfile(_source(each), target)
-        case = _prepare(real, quick, folder, data_dir)
+                shutil.copyfile(_source_path(text_source), target)
+        case = _prepare(source, quick, folder, data_dir)
         path.write_text(json.dumps(case), encoding="utf-8")
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def _source(real):
+def _source_path(source):
     if peers.DATA_DIR not in os.environ:
         raise Skip(f"no examples: set {peers.DATA_DIR}")
-    path = os.path.join(os.environ[peers.DATA_DIR], "xtreme", real.file)
+    path = os.path.join(os.environ[peers.DATA_DIR], "xtreme", source.file)
     if not os.path.exists(path):
         raise Skip(f"{path}: does not exist")
     return path
 
 
-def _invented(task):
+def _invented_text(task):
     """A few examples of different lengths."""
     words = "the cat sees an owl and the owl sees a tree".split()
     texts = [" ".join(words[: 2 + n % 10]) for n in range(40)]
@@ -190,13 +192,13 @@ def _invented(task):
     return json.dumps({"version": "1", "data": [{"paragraphs": paragraphs}]})
 
 
-def _prepare(real, quick, folder, data_dir):
+def _prepare(source, quick, folder, data_dir):
     model = QUICK_MODEL if quick else MODEL
-    length = QUICK_LENGTH if quick else real.length
-    task = _task(real.task, data_dir, length, quick)
-    vocabulary = _vocabulary(real, quick, folder, data_dir)
-    batch = QUICK_BATCH if quick else real.batch
-    path = data_dir / real.training_file
+    length = QUICK_LENGTH if quick else source.length
+    task = _task(source.task, data_dir, length, quick)
+    vocabulary = _vocabulary(source, quick, folder, data_dir)
+    batch = QUICK_BATCH if quick else source.batch
+    path = data_dir / source.training_file
     text = first_examples(path.read_text(encoding="utf-8"), task.kind, STEPS * batch)
     path.write_text(text, encoding="utf-8")
     examples = task.training
@@ -206,8 +208,8 @@ def _prepare(real, quick, folder, data_dir):
     np.savez(folder / "features.npz", **peer_features(features))
     return {
         "folder": str(folder),
-        "task": real.task,
-        "kind": TASKS[real.task].kind,
+        "task": source.task,
+        "kind": TASKS[source.task].kind,
         "features": str(folder / "features.npz"),
         "labels": max(2, len(task.labels)),
         "sequence_length": length,
@@ -234,10 +236,10 @@ def first_examples(text: str, kind: str, count: int) -> str:
     return json.dumps(document)
 
 
-def _vocabulary(real, quick, folder, data_dir):
+def _vocabulary(source, quick, folder, data_dir):
     texts = [
         _text(example)
-        for each in ((real,) if quick else REAL)
+        for each in ((source,) if quick else SOURCES)
         for example in _task(each.task, data_dir, each.length, quick).training
     ]
     path = str(folder / "pieces.model")
@@ -248,8 +250,8 @@ def _vocabulary(real, quick, folder, data_dir):
 def _text(example: LabelledTexts | TaggedSentence | Question) -> str:
     if isinstance(example, Question):
         return f"{example.text} {example.context}"
-    tagged = isinstance(example, TaggedSentence)
-    return " ".join(example.words if tagged else example.texts)
+    is_tagged = isinstance(example, TaggedSentence)
+    return " ".join(example.words if is_tagged else example.texts)
 
 
 def _task(name, data_dir, length, quick):
@@ -274,19 +276,19 @@ def peer_features(features: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
       int64 "input_ids", "token_type_ids" [rows, sequence], "lengths" [rows], and
       "labels", where `word_starts` are, or "start_positions" and "end_positions".
     """
-    renamed = {
+    arrays = {
         "input_ids": features["input_word_ids"],
         "token_type_ids": features["input_type_ids"],
         "lengths": features["input_mask"].sum(axis=1),
     }
     if "start_positions" in features:
-        renamed |= {n: features[n] for n in ("start_positions", "end_positions")}
+        arrays |= {n: features[n] for n in ("start_positions", "end_positions")}
     elif "word_starts" in features:
         starts = features["word_starts"] == 1
-        renamed["labels"] = np.where(starts, features["label_ids"], NOT_SCORED)
+        arrays["labels"] = np.where(starts, features["label_ids"], NOT_SCORED)
     else:
-        renamed["labels"] = features["label_ids"]
-    return {name: values.astype(np.int64) for name, values in renamed.items()}
+        arrays["labels"] = features["label_ids"]
+    return {name: values.astype(np.int64) for name, values in arrays.items()}
 
 
 def command_words(case: Mapping[str, Any], dtype: str, quick: bool) -> list[str]:
@@ -319,13 +321,13 @@ def command_words(case: Mapping[str, Any], dtype: str, quick: bool) -> list[str]
     ]
 
 
-def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
+def tables(results: list[Comparison]) -> list[BenchmarkTable]:
     """One table: a row for each way to train on each task."""
     columns = [
         "examples", "by", "1,000 examples", "time, against ours",
         "start and first step", "start and 60 steps", "against ours", "peak memory",
     ]  # fmt: skip
-    by_title = {comparison.title: comparison for comparison in measured}
+    by_title = {comparison.title: comparison for comparison in results}
     rows = []
     for title, comparison in by_title.items():
         if title.endswith(START):
@@ -333,37 +335,37 @@ def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
         if comparison.skipped:
             rows.append([title, comparison.skipped, *[""] * (len(columns) - 2)])
             continue
-        starts, ours = by_title.get(title + START), comparison.worker(OURS)
-        rows += [_row(title, worker, ours, starts) for worker in comparison.workers]
+        starts, reference = by_title.get(title + START), comparison.worker(OURS)
+        rows += [_row(title, w, reference, starts) for w in comparison.workers]
     return [
         BenchmarkTable("finetuning_runs", "Fine-tuning on real examples", columns, rows)
     ]
 
 
-def _row(title, worker, ours, starts):
-    step, our_step = seconds_a_step(worker), seconds_a_step(ours)
-    thousand = 1000 * step / worker.case["batch"]
+def _row(title, worker, reference, starts):
+    step, our_step = seconds_a_step(worker), seconds_a_step(reference)
+    duration = 1000 * step / worker.case["batch"]
     row = [
         title,
         worker.name,
-        f"{thousand:.1f} s",
-        _against(worker, ours, step, our_step),
+        f"{duration:.1f} s",
+        _slowdown(worker, reference, step, our_step),
     ]
     if starts is None or starts.skipped:
         return [*row, "", "", "", gigabytes(worker.peak_resident)]
-    start, our_start = (_start(starts.worker(w.name)) for w in (worker, ours))
-    whole, our_whole = start.median + STEPS * step, our_start.median + STEPS * our_step
+    start, our_start = (_start(starts.worker(w.name)) for w in (worker, reference))
+    run, our_run = start.median + STEPS * step, our_start.median + STEPS * our_step
     return [
         *row,
         milliseconds_or_seconds(start),
-        f"{whole:.0f} s",
-        _against(worker, ours, whole, our_whole),
+        f"{run:.0f} s",
+        _slowdown(worker, reference, run, our_run),
         gigabytes(worker.peak_resident),
     ]
 
 
-def _against(worker, ours, value, ours_value):
-    return "" if worker is ours else f"{value / ours_value:.2f}x"
+def _slowdown(worker, reference, value, reference_value):
+    return "" if worker is reference else f"{value / reference_value:.2f}x"
 
 
 def seconds_a_step(worker: MeasuredWorker) -> float:

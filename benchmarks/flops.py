@@ -51,9 +51,9 @@ def pretraining_flops(model: ModelConfig, batch: Batch, whole: bool = False) -> 
     With `whole`, the last layer is computed for all tokens.
     """
     outputs = batch.length if whole else batch.predictions
-    forward = encoder_flops(model, batch.sequences, batch.length, outputs)
-    forward += head_flops(model, batch.sequences * batch.predictions)
-    return 3 * forward
+    forward_flops = encoder_flops(model, batch.sequences, batch.length, outputs)
+    forward_flops += head_flops(model, batch.sequences * batch.predictions)
+    return 3 * forward_flops
 
 
 def _product(rows, inner, columns):

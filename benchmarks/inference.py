@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from benchmarks.interleave import Worker, seconds
-from benchmarks.results import Comparison, Planned
+from benchmarks.results import Comparison, Plan
 from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case
 from benchmarks.tables import (
     OURS,
@@ -33,12 +33,12 @@ LENGTH, QUICK_LENGTH = 128, 16
 PEERS = {"transformers eager": False, "transformers compiled": True}
 
 
-def comparisons(arguments, folder) -> Iterator[Planned]:
-    """One for each size of a batch."""
+def comparisons(arguments, folder) -> Iterator[Plan]:
+    """A comparison for each batch size."""
     del folder
     for size in BATCH_SIZES:
         case = inference_case(arguments.quick, size)
-        yield Planned(f"encoder, batch {size}", functools.partial(_workers, case))
+        yield Plan(f"encoder, batch {size}", functools.partial(_workers, case))
 
 
 def inference_case(quick: bool, batch_size: int) -> dict[str, Any]:
@@ -61,28 +61,28 @@ def our_workers(case: dict) -> list[Worker]:
 
 
 def _workers(case):
-    theirs = [
-        Worker(name, "torch", "transformers_inference", {**case, "compiled": compiled})
-        for name, compiled in PEERS.items()
+    peers = [
+        Worker(name, "torch", "transformers_inference", {**case, "compiled": compiles})
+        for name, compiles in PEERS.items()
     ]
-    return [*theirs, *our_workers(case)]
+    return [*peers, *our_workers(case)]
 
 
-def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
+def tables(results: list[Comparison]) -> list[BenchmarkTable]:
     """One table: a row for each worker of each comparison."""
     columns = ["model", "batch", "call", "against ours", "peak memory", "files"]
-    return [worker_table("inference", "Serving", columns, measured, _cells)]
+    return [worker_table("inference", "Serving", columns, results, _cells)]
 
 
-def _cells(comparison, worker, against):
-    size = worker.facts.get("files")
+def _cells(comparison, worker, slowdown):
+    file_bytes = worker.facts.get("files")
     return [
         worker.name,
         str(worker.case["batch"]),
         milliseconds_or_seconds(seconds(worker)),
-        against,
+        slowdown,
         gigabytes(worker.peak_resident),
-        f"{size / 1e6:,.0f} MB" if size else "",
+        f"{file_bytes / 1e6:,.0f} MB" if file_bytes else "",
     ]
 
 

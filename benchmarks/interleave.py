@@ -26,8 +26,8 @@ WORKERS = pathlib.Path(__file__).parent / "workers"
 SECONDS_TO_END = 60
 # Every framework computes on the processor that is measured.
 ENVIRONMENT = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-# How the last line of a worker starts that got no memory, in Python and in C++.
-_NO_MEMORY = (
+# How the last line of a worker without enough memory starts, in Python and in C++.
+_MEMORY_ERRORS = (
     "MemoryError",
     "tensorflow.python.framework.errors_impl.ResourceExhaustedError",
     "terminate called after throwing an instance of 'std::bad_alloc'",
@@ -49,8 +49,8 @@ class Chunk(NamedTuple):
 class MeasuredWorker(NamedTuple):
     """One worker's part of a comparison.
 
-    name: unique in the comparison. case: what the worker was given. facts: what it told
-    about itself when it was ready. rounds: a chunk per round. peak_resident: bytes,
+    name: unique in the comparison. case: what the worker was given. facts: what it said
+    of itself when it was ready. rounds: a chunk per round. peak_resident: bytes,
     from the start of the process on.
     """
 
@@ -66,7 +66,7 @@ class MeasuredWorker(NamedTuple):
 
 
 class Spread(NamedTuple):
-    """Over rounds: median, smallest and largest."""
+    """The median, smallest and largest value over rounds."""
 
     median: float
     low: float
@@ -78,20 +78,20 @@ def spread(values: Sequence[float]) -> Spread:
     return Spread(statistics.median(values), min(values), max(values))
 
 
-def seconds(measured: MeasuredWorker) -> Spread:
+def seconds(worker: MeasuredWorker) -> Spread:
     """Seconds a step, over rounds."""
-    return spread(measured.medians())
+    return spread(worker.medians())
 
 
-def rate(measured: MeasuredWorker, amount: float) -> Spread:
-    """Over rounds: the amount that a step works through, per second."""
-    return spread([amount / duration for duration in measured.medians()])
+def rate(worker: MeasuredWorker, amount: float) -> Spread:
+    """The amount that a step works through per second, over rounds."""
+    return spread([amount / duration for duration in worker.medians()])
 
 
-def ratio(other: MeasuredWorker, ours: MeasuredWorker) -> Spread:
-    """How many times as long a step of `other` takes, over rounds of both."""
-    pairs = zip(other.medians(), ours.medians(), strict=True)
-    return spread([theirs / mine for theirs, mine in pairs])
+def ratio(worker: MeasuredWorker, reference: MeasuredWorker) -> Spread:
+    """How many times as long a step of `worker` takes, over rounds of both."""
+    pairs = zip(worker.medians(), reference.medians(), strict=True)
+    return spread([duration / unit for duration, unit in pairs])
 
 
 class Worker:
@@ -191,14 +191,14 @@ class Worker:
         self._errors.seek(0)
         lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
         reason = lines[-1] if lines else "it printed nothing"
-        if code == -signal.SIGKILL or reason.startswith(_NO_MEMORY):
+        if code == -signal.SIGKILL or reason.startswith(_MEMORY_ERRORS):
             return Skip(f"{self.name}: worker ended, most likely for lack of memory")
         return UserError(f"{self.name}: worker ended with code {code}: {reason}")
 
     def _stop(self, kill):
         if kill and self._process.poll() is None:
             self._process.kill()
-        # A process that ended may have left words unread.
+        # A process that has ended may not have read all lines.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         self._process.stdout.close()
@@ -233,13 +233,13 @@ def interleave(
             if worker.starts_first:
                 stack.enter_context(worker)
         for worker in workers:
-            started = time.monotonic()
+            start = time.monotonic()
             if not worker.starts_first:
                 stack.enter_context(worker)
             worker.wait()
             say(
                 f"{description}: {worker.name} is warm after "
-                f"{time.monotonic() - started:.0f} s"
+                f"{time.monotonic() - start:.0f} s"
             )
         for worker in track(list(workers) * rounds, description):
             chunks[worker.name].append(worker.run(worker.steps or steps))

@@ -7,17 +7,17 @@ import sys
 from decoupled.core.errors import UserError
 
 ROOT = pathlib.Path(__file__).parent.parent
-# The variable that names an interpreter, or else where `make bench` installs the peers.
+# The variable that names an interpreter, and the environment that `make bench` makes.
 PEERS = {
     "torch": ("DECOUPLED_INTEROP_PYTHON", ".venv-interop"),
     "mesh_bert": ("DECOUPLED_MESH_BERT_PYTHON", ".venv-mesh-bert"),
     "corpus": ("DECOUPLED_CORPUS_PYTHON", ".venv-corpus"),
 }
 DATA_DIR = "DECOUPLED_DATA_DIR"
-# The dump in DECOUPLED_DATA_DIR.
-BUNDLED = "wikipedia/enwiki-pages-articles-shortened.xml.bz2"
+# The place of a dump in DECOUPLED_DATA_DIR.
+BUNDLED_DUMP = "wikipedia/enwiki-pages-articles-shortened.xml.bz2"
 # The same pages of the English Wikipedia, among gensim's test data.
-_IN_GENSIM = (
+_GENSIM_DUMP = (
     "lib/python*/site-packages/gensim/test/test_data/"
     "enwiki-latest-pages-articles1.xml-*-shortened.bz2"
 )
@@ -49,9 +49,9 @@ def default_dump() -> str:
     """
     folder = os.environ.get(DATA_DIR)
     if folder:
-        return os.path.join(folder, BUNDLED)
+        return os.path.join(folder, BUNDLED_DUMP)
     environment = pathlib.Path(python("corpus")).parent.parent
-    paths = sorted(environment.glob(_IN_GENSIM))
+    paths = sorted(environment.glob(_GENSIM_DUMP))
     if not paths:
         raise UserError(
             f"{environment}: no gensim with a dump in it; give --dump=FILE, or set "

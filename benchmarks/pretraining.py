@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from benchmarks.flops import pretraining_flops
 from benchmarks.interleave import MeasuredWorker, Spread, Worker, rate, ratio, seconds
-from benchmarks.results import Comparison, Planned
+from benchmarks.results import Comparison, Plan
 from benchmarks.sizes import (
     DTYPES,
     MINI,
@@ -51,33 +51,34 @@ MINI_TITLE, MINI_STEPS = ": mini", 60
 MATMUL_SIZE, MATMUL_STEPS = 2048, 30
 
 
-def comparisons(arguments, folder) -> Iterator[Planned]:
-    """With transformers, with Mesh-TensorFlow's BERT, and tiny models."""
+def comparisons(arguments, folder) -> Iterator[Plan]:
+    """Comparisons with transformers and Mesh-TensorFlow's BERT, and of tiny models."""
     del folder
     quick = arguments.quick
     for dtype in arguments.dtypes:
         sizes = (QUICK, QUICK_BATCH) if quick else (REFERENCE, REFERENCE_BATCH)
         case = pretraining_case(*sizes, dtype)
-        with_products = functools.partial(_with_products, case, quick)
-        yield Planned(f"{dtype}: transformers", with_products)
+        make_workers = functools.partial(_with_products, case, quick)
+        yield Plan(f"{dtype}: transformers", make_workers)
         if dtype == "float32":
-            yield Planned(
+            yield Plan(
                 f"{dtype}: {MESH_BERT}", functools.partial(_against_mesh_bert, case)
             )
-        small = (QUICK, QUICK_BATCH) if quick else (MINI, MINI_BATCH)
-        mini = functools.partial(_against_transformers, pretraining_case(*small, dtype))
-        yield Planned(dtype + MINI_TITLE, mini, 2 if quick else MINI_STEPS)
+        sizes = (QUICK, QUICK_BATCH) if quick else (MINI, MINI_BATCH)
+        case = pretraining_case(*sizes, dtype)
+        make_workers = functools.partial(_against_transformers, case)
+        yield Plan(dtype + MINI_TITLE, make_workers, 2 if quick else MINI_STEPS)
 
 
 def _against_transformers(case):
     return [
-        Worker(name, "torch", "transformers_pretraining", {**case, "masked": masked})
-        for name, masked in (("transformers", False), (FAIR_PEER, True))
+        Worker(name, "torch", "transformers_pretraining", {**case, "masked": is_masked})
+        for name, is_masked in (("transformers", False), (FAIR_PEER, True))
     ] + [our_worker(case)]
 
 
 def _with_products(case, quick):
-    # In the same rounds: a share of a rate of another time says little.
+    # They run in the same rounds: a machine's rate changes with time.
     product = {"size": 64 if quick else MATMUL_SIZE, "dtype": case["dtype"]}
     return _against_transformers(case) + [
         Worker(f"matmul {name}", framework, f"matmul_{name}", product, MATMUL_STEPS)
@@ -86,8 +87,8 @@ def _with_products(case, quick):
 
 
 def _against_mesh_bert(case):
-    stock = Worker(MESH_BERT, "mesh_bert", "mesh_bert_pretraining", case)
-    return [stock, our_worker(case)]
+    peer = Worker(MESH_BERT, "mesh_bert", "mesh_bert_pretraining", case)
+    return [peer, our_worker(case)]
 
 
 def our_worker(case: dict) -> Worker:
@@ -95,17 +96,15 @@ def our_worker(case: dict) -> Worker:
     return Worker(OURS, "decoupled", "decoupled_pretraining", case)
 
 
-def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
+def tables(results: list[Comparison]) -> list[BenchmarkTable]:
     """Steps, and rates of matrix products."""
     columns = [
         "model", "activations", "step", "against ours", "FLOP/s in matmuls",
         "peak memory",
     ]  # fmt: skip
-    rates = [row for comparison in measured for row in _rate_rows(comparison)]
+    rates = [row for comparison in results for row in _rate_rows(comparison)]
     return [
-        worker_table(
-            "pretraining", "Pre-training step", columns, measured, _step_cells
-        ),
+        worker_table("pretraining", "Pre-training step", columns, results, _step_cells),
         BenchmarkTable(
             "matmul",
             "Matrix products of this machine",
@@ -115,13 +114,13 @@ def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
     ]
 
 
-def _step_cells(comparison, worker, against):
-    mini = ", mini" if comparison.title.endswith(MINI_TITLE) else ""
+def _step_cells(comparison, worker, slowdown):
+    suffix = ", mini" if comparison.title.endswith(MINI_TITLE) else ""
     return [
-        worker.name + mini,
+        worker.name + suffix,
         worker.case["dtype"],
         milliseconds_or_seconds(seconds(worker)),
-        against,
+        slowdown,
         f"{step_flops(worker) / seconds(worker).median / 1e9:,.0f} GFLOP/s",
         gigabytes(worker.peak_resident),
     ]
@@ -130,10 +129,10 @@ def _step_cells(comparison, worker, against):
 def _rate_rows(comparison) -> Iterator[list[str]]:
     for worker in comparison.workers:
         if worker.name.startswith("matmul "):
-            ours = comparison.worker(OURS)
+            reference = comparison.worker(OURS)
             flops = 2 * worker.case["size"] ** 3
-            products = step_flops(ours) / flops
-            shares = Spread(*(products * each for each in ratio(worker, ours)))
+            count = step_flops(reference) / flops
+            shares = Spread(*(count * each for each in ratio(worker, reference)))
             yield [
                 worker.name.removeprefix("matmul "),
                 worker.case["dtype"],
@@ -150,8 +149,8 @@ def step_flops(worker: MeasuredWorker) -> int:
         predictions = worker.case["sequence_length"]
     if worker.name == MESH_BERT:
         hidden = sizes["hidden_size"]
-        tied = {"input_embedding_size": hidden, "output_embedding_size": hidden}
-        sizes |= tied | {"coupled": True}
+        widths = {"input_embedding_size": hidden, "output_embedding_size": hidden}
+        sizes |= widths | {"coupled": True}
     batch = Batch(worker.case["batch"], worker.case["sequence_length"], predictions)
     return pretraining_flops(ModelConfig(**sizes), batch, whole=worker.name != OURS)
 

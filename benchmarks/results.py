@@ -1,4 +1,4 @@
-"""Results of a suite in one JSON file: every raw second, with machine and commit.
+"""Results of a suite in one JSON file: the seconds of each step, machine and commit.
 
 benchmarks/results/NAME.json is {"format": "decoupled-benchmark-1", "name": NAME,
 "comparisons": [...]}. It is written after each comparison, so that an interrupted run
@@ -24,17 +24,17 @@ from decoupled.core.errors import UserError
 from decoupled.core.machine import memory_sizes, processor, usable_cores
 
 FORMAT = "decoupled-benchmark-1"
-# Results and the document that they go to do not change what is measured.
+# Results and their document do not change what is measured.
 _CODE = (".", ":!benchmarks/results*", ":!docs/performance*.md")
 # The folders of an absolute path, also of one behind "=".
 _FOLDERS = re.compile(r"(?<![^=])/(?:[^/\n]+/)+")
 
 
-class Planned(NamedTuple):
+class Plan(NamedTuple):
     """A comparison of a suite.
 
     title: unique in its suite. make_workers: gives its workers when it is their turn;
-    raises `Skip` where they cannot be measured. steps: where the suite's do not apply.
+    raises `Skip` where they cannot be measured. steps: instead of the suite's.
     """
 
     title: str
@@ -62,26 +62,26 @@ class Comparison(NamedTuple):
         return next(worker for worker in self.workers if worker.name == name)
 
 
-def measure(path: pathlib.Path, planned: Planned, rounds: int, steps: int) -> None:
+def measure(path: pathlib.Path, plan: Plan, rounds: int, steps: int) -> None:
     """Measures a comparison and writes it to the file of its suite.
 
-    There it takes the place of an earlier one of its title.
+    It takes the place of an earlier one with its title.
     """
     by_title = {each.title: each for each in read(path)}
-    skipped, measured = None, []
-    description = f"{path.stem}: {planned.title}"
+    reason, workers = None, []
+    description = f"{path.stem}: {plan.title}"
+    steps = plan.steps or steps
     try:
-        workers = planned.make_workers()
-        measured = interleave(workers, rounds, planned.steps or steps, description)
-    except Skip as reason:
-        skipped = str(reason)
-        say(f"{description}: skipped, {skipped}")
-    # Without the folder of the results, which changes nothing.
+        workers = interleave(plan.make_workers(), rounds, steps, description)
+    except Skip as error:
+        reason = str(error)
+        say(f"{description}: skipped, {reason}")
+    # The folder of the results changes nothing.
     words = [word for word in sys.argv[1:] if not word.startswith("--results_dir=")]
-    by_title[planned.title] = Comparison(
-        title=planned.title,
-        workers=measured,
-        skipped=skipped,
+    by_title[plan.title] = Comparison(
+        title=plan.title,
+        workers=workers,
+        skipped=reason,
         date=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         command=shlex.join(["python", "-m", "benchmarks", *words]),
         commit=commit(),
@@ -113,12 +113,12 @@ def commit() -> str | None:
 
 def _git(*arguments):
     command = ["git", "-C", str(ROOT), *arguments]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return done.stdout.strip()
+    process = subprocess.run(command, check=True, capture_output=True, text=True)
+    return process.stdout.strip()
 
 
 def write(path: pathlib.Path, comparisons: Sequence[Comparison]) -> None:
-    """Writes a suite's file; it is there completely or as it was before."""
+    """Writes a suite's file, which is replaced as a whole or not at all."""
     content = {
         "format": FORMAT,
         "name": path.stem,
@@ -145,7 +145,7 @@ def read(path: pathlib.Path) -> list[Comparison]:
 def _as_json(comparison):
     workers = [
         worker._replace(
-            case=_lasting(worker.case),
+            case=_without_folders(worker.case),
             rounds=[chunk._asdict() for chunk in worker.rounds],
         )._asdict()
         for worker in comparison.workers
@@ -153,12 +153,12 @@ def _as_json(comparison):
     return comparison._replace(workers=workers)._asdict()
 
 
-def _lasting(value):
-    """Absolute paths without their folders, which are of one machine or temporary."""
+def _without_folders(value):
+    """A value's absolute paths without their folders, of one machine or temporary."""
     if isinstance(value, dict):
-        return {name: _lasting(item) for name, item in value.items()}
+        return {name: _without_folders(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_lasting(item) for item in value]
+        return [_without_folders(item) for item in value]
     return _FOLDERS.sub("", value) if isinstance(value, str) else value
 
 

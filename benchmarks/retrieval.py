@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from benchmarks.interleave import Worker, rate
-from benchmarks.results import Comparison, Planned
-from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case, shipped
+from benchmarks.results import Comparison, Plan
+from benchmarks.sizes import QUICK, REFERENCE, Batch, pretraining_case, shipped_model
 from benchmarks.tables import (
     OURS,
     BenchmarkTable,
@@ -40,19 +40,19 @@ class Setting(NamedTuple):
 
 
 SETTINGS = (
-    Setting("demo", shipped("demo_decoupled"), 5000),
+    Setting("demo", shipped_model("demo_decoupled"), 5000),
     Setting("reference", REFERENCE, 1000),
 )
 QUICK_SETTINGS = (Setting("quick", QUICK, 20),)
 
 
-def comparisons(arguments, folder) -> Iterator[Planned]:
-    """One for each size and type."""
+def comparisons(arguments, folder) -> Iterator[Plan]:
+    """A comparison for each size and type."""
     del folder
     for setting in QUICK_SETTINGS if arguments.quick else SETTINGS:
         for dtype in arguments.dtypes:
             case = retrieval_case(setting, dtype)
-            yield Planned(
+            yield Plan(
                 f"{setting.name}: {dtype}",
                 lambda case=case: [our_worker(case), _peer_worker(case)],
             )
@@ -80,22 +80,22 @@ def _peer_worker(case):
     return Worker(PEER, "torch", "transformers_retrieval", case)
 
 
-def tables(measured: list[Comparison]) -> list[BenchmarkTable]:
+def tables(results: list[Comparison]) -> list[BenchmarkTable]:
     """One table: a row for each worker of each comparison."""
     columns = [
         "what", "with", "pairs", "pairs a second", "time against ours", "peak memory",
     ]  # fmt: skip
-    return [worker_table("retrieval", "Retrieval", columns, measured, _cells)]
+    return [worker_table("retrieval", "Retrieval", columns, results, _cells)]
 
 
-def _cells(comparison, worker, against):
+def _cells(comparison, worker, slowdown):
     pairs = worker.case["pairs"]
     return [
         comparison.title,
         worker.name,
         f"{pairs:,}",
         with_range(rate(worker, pairs), "/s"),
-        against,
+        slowdown,
         gigabytes(worker.peak_resident),
     ]
 

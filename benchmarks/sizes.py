@@ -1,4 +1,4 @@
-"""The sizes that are measured: the reference configuration, and one for quick runs."""
+"""The sizes of measured models: the reference, and smaller ones."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -63,7 +63,7 @@ QUICK_BATCH = Batch(sequences=2, length=16, predictions=4)
 
 
 def batch_fields(model: ModelConfig, batch: Batch) -> dict[str, int]:
-    """What `benchmarks/workers/synthetic.py` wants to find in a case."""
+    """The fields of a case that `benchmarks/workers/synthetic.py` reads."""
     return {
         "vocab_size": model.vocab_size,
         "batch": batch.sequences,
@@ -72,7 +72,7 @@ def batch_fields(model: ModelConfig, batch: Batch) -> dict[str, int]:
     }
 
 
-def shipped(gin_file: str) -> ModelConfig:
+def shipped_model(gin_file: str) -> ModelConfig:
     """A model of gin/models."""
     return gin_files.configure(ModelConfig, [f"models/{gin_file}.gin"], [])
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from benchmarks.interleave import MeasuredWorker, Spread, ratio
-from benchmarks.results import Comparison, Planned
+from benchmarks.results import Comparison, Plan
 from decoupled.core import console
 
 # The worker of this project.
@@ -14,7 +14,7 @@ OURS = "decoupled"
 
 
 class BenchmarkTable(NamedTuple):
-    """Cells are texts already; see the functions below.
+    """A table whose cells are texts; see the functions below.
 
     name: of the place in docs/performance.md, between `<!-- table:NAME -->` and
     `<!-- end -->`.
@@ -34,7 +34,7 @@ class Suite(NamedTuple):
     gives none.
     """
 
-    comparisons: Callable[[argparse.Namespace, pathlib.Path], Iterable[Planned]]
+    comparisons: Callable[[argparse.Namespace, pathlib.Path], Iterable[Plan]]
     tables: Callable[[list[Comparison]], list[BenchmarkTable]]
     rounds: int
     steps: int
@@ -55,21 +55,21 @@ def worker_table(
 ) -> BenchmarkTable:
     """A row for each worker of each comparison, or one that says why it was skipped.
 
-    `cells` makes it of comparison, worker, and its time against ours ("" for ours).
+    `cells` makes a row of comparison, worker, and time against ours ("" for ours).
     """
     rows = []
     for comparison in comparisons:
         if comparison.skipped:
-            blank = [""] * (len(columns) - 2)
-            rows.append([comparison.title, comparison.skipped, *blank])
+            blanks = [""] * (len(columns) - 2)
+            rows.append([comparison.title, comparison.skipped, *blanks])
             continue
         reference = comparison.worker(OURS)
         for worker in comparison.workers:
             # The machine's own rate has no row.
             if worker.name.startswith("matmul "):
                 continue
-            against = "" if worker is reference else times(ratio(worker, reference))
-            rows.append(cells(comparison, worker, against))
+            slowdown = "" if worker is reference else times(ratio(worker, reference))
+            rows.append(cells(comparison, worker, slowdown))
     return BenchmarkTable(name, title, columns, rows)
 
 

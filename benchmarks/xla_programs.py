@@ -37,7 +37,7 @@ from benchmarks.sizes import (
     QUICK_BATCH,
     Batch,
     batch_fields,
-    shipped,
+    shipped_model,
 )
 from benchmarks.workers import synthetic
 from decoupled import __main__ as decoupled
@@ -63,8 +63,8 @@ BATCHES = 5
 RULES = "batch:data;vocab:model;heads:model;intermediate:model"
 
 
-class _Captured(Exception):
-    """Graph and batches are known; nothing is to be trained."""
+class _Stop(Exception):
+    """Ends a command before it trains: graph and batches are known."""
 
 
 def main() -> None:
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("names", nargs="+", metavar="NAME", help="of a program")
     parser.add_argument("--quick", action="store_true", help="tiny sizes")
     arguments = parser.parse_args()
-    kinds = {"softmax", *MODELS, *(real.task for real in finetuning_runs.REAL)}
+    kinds = {"softmax", *MODELS, *(source.task for source in finetuning_runs.SOURCES)}
     for name in arguments.names:
         if name.partition("-")[0] not in kinds:
             parser.error(f"{name}: begins with none of {', '.join(sorted(kinds))}")
@@ -91,23 +91,26 @@ def main() -> None:
 def write(name: str, folder: pathlib.Path, quick: bool) -> None:
     """Writes one program."""
     step, _, kernel = name.partition("+")
-    kind, dtype, *rest = step.split("-")
+    kind, dtype, *sizes = step.split("-")
     if kind == "softmax":
-        vocab_size, width = map(int, rest)
+        vocab_size, width = map(int, sizes)
         model = dataclasses.replace(
             NARROW, num_layers=2, vocab_size=vocab_size, output_embedding_size=width
         )
-        made = _pretraining(model, NARROW_BATCH, dtype, quick)
+        inputs = _pretraining_inputs(model, NARROW_BATCH, dtype, quick)
     elif kind in MODELS:
-        batch = pretraining_batch(rest[0])
-        made = _pretraining(MODELS[kind](), batch, dtype, quick)
+        batch = pretraining_batch(sizes[0])
+        inputs = _pretraining_inputs(MODELS[kind](), batch, dtype, quick)
     else:
-        made = _finetuning(kind, dtype, folder, quick)
-    _write(folder / name, *made, kernel or PLAIN)
+        inputs = _finetuning_inputs(kind, dtype, folder, quick)
+    _write(folder / name, *inputs, kernel or PLAIN)
     say(f"{NAME}: {name}")
 
 
-MODELS = {"base": lambda: finetuning_runs.MODEL, "rembert": lambda: shipped("rembert")}
+MODELS = {
+    "base": lambda: finetuning_runs.MODEL,
+    "rembert": lambda: shipped_model("rembert"),
+}
 
 
 def pretraining_batch(text: str) -> Batch:
@@ -116,7 +119,7 @@ def pretraining_batch(text: str) -> Batch:
     return Batch(sequences, length, math.ceil(0.15 * length))
 
 
-def _pretraining(model: ModelConfig, batch, dtype, quick):
+def _pretraining_inputs(model: ModelConfig, batch, dtype, quick):
     """Graph, case, and batches."""
     if quick:
         model, batch = QUICK, QUICK_BATCH
@@ -141,21 +144,21 @@ def _one_core(dtype):
     return MeshConfig("data:1;model:1", RULES, dtype)
 
 
-def _finetuning(task, dtype, folder, quick):
+def _finetuning_inputs(task, dtype, folder, quick):
     """Graph and first batches that `decoupled finetune` would train with."""
-    (real,) = (real for real in finetuning_runs.REAL if real.task == task)
-    cases = folder / "cases" / task
-    case = finetuning_runs.make_case(real, quick, cases) | {"dtype": dtype, "epochs": 1}
+    (source,) = (each for each in finetuning_runs.SOURCES if each.task == task)
+    case = finetuning_runs.make_case(source, quick, folder / "cases" / task)
+    case |= {"dtype": dtype, "epochs": 1}
     words = finetuning_runs.command_words(case, dtype, quick)
-    captured = []
+    inputs = []
 
-    def train(graph, spec, batches_from, **more):
-        del spec, more
+    def train(graph, spec, batches_from, **options):
+        del spec, options
         with tf.Graph().as_default(), tf.Session() as session:
             batch = tf.data.make_one_shot_iterator(batches_from(0)()).get_next()
             batches = [session.run(batch) for _ in range(BATCHES)]
-            captured.extend([graph, batches])
-        raise _Captured
+            inputs.extend([graph, batches])
+        raise _Stop
 
     with (
         mock.patch.object(finetuning_run, "train", train),
@@ -163,9 +166,9 @@ def _finetuning(task, dtype, folder, quick):
     ):
         try:
             decoupled.main()
-        except _Captured:
+        except _Stop:
             pass
-    graph, batches = captured
+    graph, batches = inputs
     network = graph.network._replace(mesh=_one_core(dtype))
     return graph._replace(network=network), _case(network.model), batches
 

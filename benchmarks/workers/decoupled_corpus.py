@@ -16,11 +16,11 @@ MIN_CHARACTERS = 10
 
 def read_part(path: str, part: int, parts: int) -> list[str]:
     """The sentences of a part of a dump."""
-    dropped = collections.Counter()
+    drop_counts = collections.Counter()
     sentences = []
-    for article in read_articles(path, dropped, part, parts):
-        paragraphs = article_paragraphs(article.wikitext, dropped)
-        sentences += clean_sentences(paragraphs, LANGUAGE, MIN_CHARACTERS, dropped)
+    for article in read_articles(path, drop_counts, part, parts):
+        paragraphs = article_paragraphs(article.wikitext, drop_counts)
+        sentences += clean_sentences(paragraphs, LANGUAGE, MIN_CHARACTERS, drop_counts)
     return sentences
 
 

@@ -37,24 +37,24 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     see also `synthetic`."""
     model = ModelConfig(**case["model"])
     config = RetrievalConfig(**case["retrieval"])
-    # Removed when the process ends; the step keeps it until then.
+    # The step keeps the folder until the process ends.
     folder = tempfile.TemporaryDirectory()
     prefix = f"{folder.name}/model.ckpt"
     parameters = write_checkpoint(prefix, model, NO_HEAD)
     weights = CheckpointFile(prefix)
-    analysed = Model("model", folder.name, model, NumberedPieces(), weights, None)
+    analysis_model = Model("model", folder.name, model, NumberedPieces(), weights, None)
     first, second = (
         [" ".join(map(str, ids)) for ids in side]
         for side in synthetic.sentence_pairs(case)
     )
 
     def step(checkpoint=folder):
-        vectors = layer_vectors(analysed, first + second, config)
+        vectors = layer_vectors(analysis_model, first + second, config)
         halves = np.split(vectors, 2)
         matches = search(*halves, config, "searching blocks")
         return float(matches.forward_scores.mean() + matches.backward_scores.mean())
 
-    layer_vectors(analysed, first[: config.batch_size], config)
+    layer_vectors(analysis_model, first[: config.batch_size], config)
     return step, {
         "parameters": parameters,
         "versions": protocol.versions("decoupled", "tensorflow", "mesh-tensorflow"),

@@ -16,7 +16,7 @@ from decoupled.training.bookkeeping import StopOnSignal
 
 
 class Turn(StopOnSignal):
-    """What hears signals in every run, with a turn for others after a step."""
+    """Hears signals as in every run, and gives others their turn after each step."""
 
     def __init__(self, turns: protocol.Turns):
         super().__init__()

@@ -6,7 +6,7 @@ from gensim.corpora.wikicorpus import WikiCorpus
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case as of `decoupled_corpus`."""
+    """The case is that of `decoupled_corpus`."""
 
     def texts(path):
         # An empty dictionary: else it reads the dump to make one.

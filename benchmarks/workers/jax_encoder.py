@@ -36,28 +36,28 @@ def main() -> None:
 
 
 def compile_for(described, case):
-    """What a step needs and moves."""
+    """Compiles a step; returns what it needs and moves."""
     import jax
     import numpy as np
 
     mesh = jax.sharding.Mesh(np.array(described.devices[:1]), ["all"])
-    here = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
 
-    def placed(x):
-        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here)
+    def described_array(x):
+        return jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding)
 
     weights, batch = weights_of(case["model"]), batch_of(case)
     state = {
         name: weights if name != "step" else jax.ShapeDtypeStruct((), np.float32)
         for name in ("weights", "mean", "variance", "step")
     }
-    state, batch = jax.tree.map(placed, (state, batch))
-    began = time.monotonic()
+    state, batch = jax.tree.map(described_array, (state, batch))
+    start = time.monotonic()
     lowered = step_of(case).lower(state, batch)
-    compiled = lowered.compile().runtime_executable()
+    executable = lowered.compile().runtime_executable()
     result = {"compiler": described.compiler, "attention": case["attention"]}
-    result |= described.judge(compiled)
-    return result | {"seconds": round(time.monotonic() - began, 1)}
+    result |= described.judge(executable)
+    return result | {"seconds": round(time.monotonic() - start, 1)}
 
 
 def build(case):
@@ -93,14 +93,14 @@ def build(case):
 
 
 def step_of(case):
-    """`train`, which gives the memory of the state to the next one."""
+    """`train`, compiled; a new state takes the memory of the old one."""
     import jax
 
     return jax.jit(functools.partial(train, case), donate_argnums=0)
 
 
 def weights_of(model):
-    """Shapes of the weights."""
+    """The shapes of all weights, by name."""
     import jax
     import numpy as np
 
@@ -143,10 +143,10 @@ def norm(x, scale, epsilon):
     """Layer norm in float32."""
     import jax
 
-    wide = x.astype("float32")
-    centred = wide - wide.mean(-1, keepdims=True)
-    variance = (centred**2).mean(-1, keepdims=True)
-    y = centred * jax.lax.rsqrt(variance + epsilon) * scale[0] + scale[1]
+    values = x.astype("float32")
+    deviations = values - values.mean(-1, keepdims=True)
+    variance = (deviations**2).mean(-1, keepdims=True)
+    y = deviations * jax.lax.rsqrt(variance + epsilon) * scale[0] + scale[1]
     return y.astype(x.dtype)
 
 
@@ -155,20 +155,20 @@ def dense(x, kernel, bias):
     return x @ kernel.astype("bfloat16") + bias.astype("bfloat16")
 
 
-def attend(query, key, value, mask, way):
-    """[batch, tokens, heads, size] each."""
+def attend(query, key, value, mask, kind):
+    """Attention of a `kind`; all arrays are [batch, tokens, heads, size]."""
     import jax
     import jax.numpy as jnp
 
     scale = query.shape[-1] ** -0.5
-    if way == "cudnn":
+    if kind == "cudnn":
         lengths = mask.sum(1).astype("int32")
         return jax.nn.dot_product_attention(
             query, key, value, scale=scale, implementation="cudnn",
             query_seq_lengths=jnp.full_like(lengths, query.shape[1]),
             key_value_seq_lengths=lengths,
         )  # fmt: skip
-    if way == "splash":
+    if kind == "splash":
         from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
         _, tokens, heads, _ = query.shape
@@ -194,7 +194,7 @@ def attend(query, key, value, mask, way):
     return jnp.einsum("bhqk,bkhd->bqhd", weights, value)
 
 
-def layer_of(case, weights, x, context, mask, way):
+def layer_of(case, weights, x, context, mask, kind):
     """One layer: `x` attends to `context`."""
     import jax
 
@@ -204,11 +204,11 @@ def layer_of(case, weights, x, context, mask, way):
         y = dense(tokens, weights[name], weights[f"{name}_bias"])
         return y.reshape(*y.shape[:2], model["num_heads"], model["head_size"])
 
-    attended = attend(
-        heads(x, "query"), heads(context, "key"), heads(context, "value"), mask, way
+    head_outputs = attend(
+        heads(x, "query"), heads(context, "key"), heads(context, "value"), mask, kind
     )
     epsilon = model["layer_norm_epsilon"]
-    y = dense(attended.reshape(x.shape), weights["output"], weights["output_bias"])
+    y = dense(head_outputs.reshape(x.shape), weights["output"], weights["output_bias"])
     x = norm(x + y, weights["norm_1"], epsilon)
     inner = dense(x, weights["up"], weights["up_bias"])
     inner = jax.nn.gelu(inner, approximate=model["activation"] == "gelu_tanh")
@@ -228,16 +228,16 @@ def loss_of(case, weights, batch):
     x = dense(x, weights["project"], weights["project_bias"])
     for layer in weights["layers"][:-1]:
         x = layer_of(case, layer, x, x, batch["mask"], case["attention"])
-    masked = jnp.take_along_axis(x, batch["places"][..., None], 1)
-    x = layer_of(case, weights["layers"][-1], masked, x, batch["mask"], "plain")
+    masked_tokens = jnp.take_along_axis(x, batch["places"][..., None], 1)
+    x = layer_of(case, weights["layers"][-1], masked_tokens, x, batch["mask"], "plain")
     x = dense(x, weights["transform"], weights["transform_bias"])
     if model["mlm_transform"] == "dense_activation_norm":
         x = jax.nn.gelu(x, approximate=model["activation"] == "gelu_tanh")
         x = norm(x, weights["head_norm"], epsilon)
     logits = (x @ weights["table"].astype("bfloat16").T).astype("float32")
     logits += weights["table_bias"]
-    label = jnp.take_along_axis(logits, batch["labels"][..., None], -1)[..., 0]
-    losses = jax.nn.logsumexp(logits, -1) - label
+    label_logits = jnp.take_along_axis(logits, batch["labels"][..., None], -1)[..., 0]
+    losses = jax.nn.logsumexp(logits, -1) - label_logits
     return (losses * batch["weights"]).sum() / batch["weights"].sum()
 
 
@@ -250,8 +250,8 @@ def train(case, state, batch):
         state["weights"], batch
     )
     squares = (jnp.sum(jnp.square(g)) for g in jax.tree.leaves(gradients))
-    size = jnp.sqrt(sum(squares))
-    scale = jnp.minimum(1.0, 1.0 / size)
+    gradient_norm = jnp.sqrt(sum(squares))
+    scale = jnp.minimum(1.0, 1.0 / gradient_norm)
     step = state["step"] + 1
     mean = jax.tree.map(
         lambda m, g: 0.9 * m + 0.1 * scale * g, state["mean"], gradients
@@ -260,13 +260,13 @@ def train(case, state, batch):
         lambda v, g: 0.999 * v + 0.001 * (scale * g) ** 2, state["variance"], gradients
     )
 
-    def updated(weight, m, v):
+    def new_weight(weight, m, v):
         m, v = m / (1 - 0.9**step), v / (1 - 0.999**step)
         return weight - 1e-4 * (m / (jnp.sqrt(v) + 1e-6) + 0.01 * weight)
 
-    weights = jax.tree.map(updated, state["weights"], mean, variance)
+    weights = jax.tree.map(new_weight, state["weights"], mean, variance)
     state = {"weights": weights, "mean": mean, "variance": variance, "step": step}
-    return state, loss, size
+    return state, loss, gradient_norm
 
 
 if __name__ == "__main__":

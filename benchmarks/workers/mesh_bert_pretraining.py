@@ -40,14 +40,14 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
         updates = [lowering.lowered_operation(update) for update in updates]
         updates.append(tf.assign_add(tf.train.get_or_create_global_step(), 1))
         train = tf.group(updates)
-        exported = lowering.export_to_tf_tensor(loss)
+        loss_tensor = lowering.export_to_tf_tensor(loss)
         copy = lowering.copy_masters_to_slices()
         session = tf.Session()
         session.run(tf.global_variables_initializer())
         session.run(copy)
 
     def step():
-        value, _ = session.run([exported, train])
+        value, _ = session.run([loss_tensor, train])
         return float(value)
 
     return step, {

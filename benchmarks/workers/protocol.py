@@ -66,19 +66,19 @@ class Turns:
 
     def __init__(self, warmup: int, facts: Callable[[], dict]):
         self._replies = _take_stdout()
-        self._left, self._facts = warmup, facts
+        self._steps_left, self._facts = warmup, facts
         self._seconds = None
-        self._started = 0.0
+        self._step_start = 0.0
 
     def step_done(self, loss: float) -> None:
-        """Is called after every step, with its loss or another number."""
+        """Notes the end of a step, with its loss or another number."""
         if self._seconds is not None:
-            self._seconds.append(time.perf_counter() - self._started)
-        self._left -= 1
-        if not self._left:
+            self._seconds.append(time.perf_counter() - self._step_start)
+        self._steps_left -= 1
+        if not self._steps_left:
             self._reply(loss)
             self._wait()
-        self._started = time.perf_counter()
+        self._step_start = time.perf_counter()
 
     def _reply(self, loss):
         if self._seconds is None:
@@ -93,7 +93,7 @@ class Turns:
             _reply(self._replies, {"peak_resident": peak_resident()})
             # The other program would save, and go on.
             os._exit(0)
-        self._left, self._seconds = int(arguments[0]), []
+        self._steps_left, self._seconds = int(arguments[0]), []
 
 
 def age() -> float:
@@ -101,8 +101,8 @@ def age() -> float:
     stat = pathlib.Path("/proc/self/stat").read_text(encoding="utf-8")
     # Field 22; the second one, the program's name, may hold blanks.
     ticks = int(stat.rpartition(")")[2].split()[19])
-    since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
-    return since_boot - ticks / os.sysconf("SC_CLK_TCK")
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return uptime - ticks / os.sysconf("SC_CLK_TCK")
 
 
 def run(step: Step, steps: int) -> dict:
@@ -110,9 +110,9 @@ def run(step: Step, steps: int) -> dict:
     seconds = []
     loss = None
     for _ in range(steps):
-        started = time.perf_counter()
+        start = time.perf_counter()
         loss = step()
-        seconds.append(time.perf_counter() - started)
+        seconds.append(time.perf_counter() - start)
     return {"seconds": seconds, "loss": loss}
 
 

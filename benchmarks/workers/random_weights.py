@@ -8,7 +8,7 @@ from decoupled.training.checkpoint_files import CheckpointWriter
 
 
 def random_weights(model: ModelConfig, head: Head) -> dict[str, np.ndarray]:
-    """The same in every process; layer norms start from the identity."""
+    """Weights, the same in every process; layer norms start from the identity."""
     generator = np.random.default_rng(0)
     return {
         name: np.ones(shape, np.float32)
@@ -19,7 +19,7 @@ def random_weights(model: ModelConfig, head: Head) -> dict[str, np.ndarray]:
 
 
 def write_checkpoint(prefix: str, model: ModelConfig, head: Head) -> int:
-    """A checkpoint of them, of step 0; returns how many numbers they are."""
+    """Writes random weights as a checkpoint of step 0; returns how many there are."""
     weights = random_weights(model, head)
     with CheckpointWriter(prefix) as writer:
         for name, value in weights.items():

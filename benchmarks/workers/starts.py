@@ -10,12 +10,12 @@ import protocol
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """The loss is the seconds that the other worker has counted since its start."""
-    words = [*case["command"], json.dumps(case["case"])]
+    """Instead of a loss a step gives the seconds that the other worker counted."""
+    command = [*case["command"], json.dumps(case["case"])]
 
     def step():
         pipe = subprocess.PIPE
-        with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as process:
+        with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
             start = json.loads(process.stdout.readline())["start"]
             process.communicate("quit\n")
         return start

@@ -34,12 +34,12 @@ def update_of(
     """
     optimizer = make_optimizer(model, case["optimizer"])
     clip_norm = case["optimizer"]["clip_norm"]
-    bfloat16 = case["dtype"] == "bfloat16"
+    is_bfloat16 = case["dtype"] == "bfloat16"
     device = next(model.parameters()).device.type
 
     def update(**batch):
         optimizer.zero_grad(set_to_none=True)
-        with torch.autocast(device, torch.bfloat16, enabled=bfloat16):
+        with torch.autocast(device, torch.bfloat16, enabled=is_bfloat16):
             loss = compute_loss(**batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), clip_norm)
@@ -50,7 +50,7 @@ def update_of(
 
 
 def facts(model: torch.nn.Module) -> dict:
-    """What the results tell about a model."""
+    """The facts of the results about a model."""
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "versions": {
@@ -87,17 +87,17 @@ def rembert_config(model: dict, **changes) -> transformers.RemBertConfig:
 
 def make_optimizer(model: torch.nn.Module, config: dict) -> torch.optim.Optimizer:
     """AdamW; no decay of biases and layer norms, as transformers' trainer has it."""
-    kept = [p for p in model.parameters() if p.dim() < 2]
-    decayed = [p for p in model.parameters() if p.dim() >= 2]
+    exempt_parameters = [p for p in model.parameters() if p.dim() < 2]
+    decayed_parameters = [p for p in model.parameters() if p.dim() >= 2]
     return torch.optim.AdamW(
         [
-            {"params": decayed, "weight_decay": config["weight_decay"]},
-            {"params": kept, "weight_decay": 0.0},
+            {"params": decayed_parameters, "weight_decay": config["weight_decay"]},
+            {"params": exempt_parameters, "weight_decay": 0.0},
         ],
         lr=config["learning_rate"],
         betas=(config["beta1"], config["beta2"]),
         eps=config["epsilon"],
-        # transformers' trainer uses it too; faster than the loop over tensors.
+        # As in transformers' trainer; it is faster than the loop over tensors.
         fused=True,
     )
 

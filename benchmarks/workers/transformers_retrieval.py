@@ -24,10 +24,10 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
         vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
         left, right = np.split(vectors, 2)
         cosines = left @ right.T
-        best = cosines.argmax(axis=1), cosines.argmax(axis=0)
-        forward = cosines[np.arange(len(left)), best[0]]
-        backward = cosines[best[1], np.arange(len(right))]
-        return float(forward.mean() + backward.mean())
+        matches = cosines.argmax(axis=1), cosines.argmax(axis=0)
+        forward_scores = cosines[np.arange(len(left)), matches[0]]
+        backward_scores = cosines[matches[1], np.arange(len(right))]
+        return float(forward_scores.mean() + backward_scores.mean())
 
     encode(model, first[:batch_size], batch_size)
     return step, facts(model)
@@ -42,9 +42,9 @@ def encode(
     vectors = np.zeros([len(texts), model.config.hidden_size], np.float32)
     for start in range(0, len(order), batch_size):
         places = order[start : start + batch_size]
-        longest = len(texts[places[-1]]) + 2
-        ids = torch.full([len(places), longest], synthetic.PAD_ID)
-        mask = torch.zeros([len(places), longest], dtype=torch.long)
+        width = len(texts[places[-1]]) + 2
+        ids = torch.full([len(places), width], synthetic.PAD_ID)
+        mask = torch.zeros([len(places), width], dtype=torch.long)
         for row, place in enumerate(places):
             end = len(texts[place]) + 2
             ids[row, :end] = torch.as_tensor(
@@ -52,8 +52,8 @@ def encode(
             )
             mask[row, :end] = 1
         hidden = model(input_ids=ids, attention_mask=mask).last_hidden_state
-        counted = mask.unsqueeze(-1)
-        vectors[places] = ((hidden * counted).sum(1) / counted.sum(1)).numpy()
+        weights = mask.unsqueeze(-1)
+        vectors[places] = ((hidden * weights).sum(1) / weights.sum(1)).numpy()
     return vectors
 
 

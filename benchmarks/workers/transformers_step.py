@@ -18,8 +18,8 @@ import transformers
 import transformers_pretraining
 from transformers_pretraining import encoder_fields, rembert_config
 
-_UNPADDED = "unpadded"
-_LABELS = 3
+_ATTENTION = "unpadded"
+_NUM_LABELS = 3
 # Before the classifier, as in ours.
 DROPOUT = 0.1
 
@@ -32,11 +32,11 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("high")
     if "features" in case:
-        model, compiled_with, batches = _classifier(case)
+        model, compile_loss, batches = _classifier(case)
     else:
-        model, compiled_with, batches = _masked_lm(case)
-    on_cpu = case["quick"] and not torch.cuda.is_available()
-    device = torch.device("cpu" if on_cpu else "cuda")
+        model, compile_loss, batches = _masked_lm(case)
+    uses_cpu = case["quick"] and not torch.cuda.is_available()
+    device = torch.device("cpu" if uses_cpu else "cuda")
     model.to(device).train()
     batches = [
         {
@@ -59,8 +59,8 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     takes_graphs = case["architecture"] == "bert" and not is_padded
     modes = ["reduce-overhead"] * takes_graphs + ["default"]
     for mode in modes:
-        compiled = compiled_with(mode)
-        update = transformers_pretraining.update_of(model, compiled, case)
+        compute_loss = compile_loss(mode)
+        update = transformers_pretraining.update_of(model, compute_loss, case)
         try:
             # Graphs are captured in the second and third.
             for _ in range(3):
@@ -97,44 +97,44 @@ def _masked_lm(case):
         logits = model.cls(torch.gather(hidden, 1, index)).flatten(0, 1)
         return torch.nn.functional.cross_entropy(logits.float(), labels.flatten())
 
-    def compiled_with(mode):
+    def compile_loss(mode):
         if case["architecture"] == "bert":
             return torch.compile(
-                lambda ids, **more: head(encode(ids), **more), mode=mode
+                lambda ids, **options: head(encode(ids), **options), mode=mode
             )
         for layer in encoder.encoder.layer:
             layer.compile()
-        compiled = torch.compile(head)
-        return lambda ids, **more: compiled(encode(ids), **more)
+        compiled_head = torch.compile(head)
+        return lambda ids, **options: compiled_head(encode(ids), **options)
 
     names = {
         "ids": "input_word_ids", "positions": "masked_lm_positions",
         "labels": "masked_lm_ids",
     }  # fmt: skip
     batch = {name: batch[of].astype(np.int64) for name, of in names.items()}
-    return model, compiled_with, [batch]
+    return model, compile_loss, [batch]
 
 
 def _classifier(case):
-    unpadded = case["unpadded"]
-    config = _bert_config(case, num_labels=_LABELS, classifier_dropout=DROPOUT)
-    if unpadded:
-        transformers.AttentionInterface.register(_UNPADDED, _attend_unpadded)
-        transformers.AttentionMaskInterface.register(_UNPADDED, lambda *_, **__: None)
-        config._attn_implementation = _UNPADDED
+    is_unpadded = case["unpadded"]
+    config = _bert_config(case, num_labels=_NUM_LABELS, classifier_dropout=DROPOUT)
+    if is_unpadded:
+        transformers.AttentionInterface.register(_ATTENTION, _attend_unpadded)
+        transformers.AttentionMaskInterface.register(_ATTENTION, lambda *_, **__: None)
+        config._attn_implementation = _ATTENTION
     model = transformers.BertForSequenceClassification(config)
 
-    def loss_of(first, labels):
-        pooled = model.dropout(model.bert.pooler(first.unsqueeze(1)))
+    def loss_of(vectors, labels):
+        pooled = model.dropout(model.bert.pooler(vectors.unsqueeze(1)))
         return torch.nn.functional.cross_entropy(model.classifier(pooled), labels)
 
-    def of_rows(ids, mask, types, labels):
+    def loss_of_rows(ids, mask, types, labels):
         hidden = model.bert(
             input_ids=ids, attention_mask=mask, token_type_ids=types
         ).last_hidden_state
         return loss_of(hidden[:, 0], labels)
 
-    def of_tokens(ids, positions, types, labels, bounds, first, longest):
+    def loss_of_tokens(ids, positions, types, labels, bounds, first, longest):
         hidden = model.bert(
             input_ids=ids, position_ids=positions, token_type_ids=types, bounds=bounds,
             longest=longest,
@@ -142,7 +142,7 @@ def _classifier(case):
         return loss_of(hidden[0, first], labels)
 
     batches = list(_examples(case["features"]))
-    if unpadded:
+    if is_unpadded:
         size = max(sum(map(len, batch["ids"])) for batch in batches)
         size += -size % 64
         rows = [_one_row(batch, size) for batch in batches]
@@ -150,7 +150,7 @@ def _classifier(case):
         batches = [{**row, "longest": longest} for row in rows]
     else:
         batches = [_padded(batch) for batch in batches]
-    compute_loss = of_tokens if unpadded else of_rows
+    compute_loss = loss_of_tokens if is_unpadded else loss_of_rows
     return model, lambda mode: torch.compile(compute_loss, mode=mode), batches
 
 
@@ -159,20 +159,20 @@ def _bert_config(case, **changes):
     return transformers.BertConfig(**fields, attn_implementation="sdpa", **changes)
 
 
-def _attend_unpadded(module, query, key, value, mask, bounds, longest, **more):
+def _attend_unpadded(module, query, key, value, mask, bounds, longest, **options):
     """Attention of one row [1, heads, tokens, size] whose examples end at `bounds`."""
     from torch.nn.attention.varlen import varlen_attn
 
-    del module, mask, more
+    del module, mask, options
     if not query.is_cuda:
         places = torch.arange(query.shape[2])
-        number = torch.bucketize(places, bounds.long(), right=True)
-        mask = number[:, None] == number
+        examples = torch.bucketize(places, bounds.long(), right=True)
+        mask = examples[:, None] == examples
         attend = torch.nn.functional.scaled_dot_product_attention
         return attend(query, key, value, mask).transpose(1, 2), None
     tokens_first = (x[0].transpose(0, 1) for x in (query, key, value))
-    attended = varlen_attn(*tokens_first, bounds, bounds, longest, longest)
-    return attended.unsqueeze(0), None
+    output = varlen_attn(*tokens_first, bounds, bounds, longest, longest)
+    return output.unsqueeze(0), None
 
 
 def _examples(path) -> Iterator[dict[str, list]]:
@@ -182,15 +182,15 @@ def _examples(path) -> Iterator[dict[str, list]]:
         for number in numbers:
             names = ("input_word_ids", "input_type_ids", "input_mask", "label_ids")
             ids, types, mask, labels = (arrays[f"{number}-{name}"] for name in names)
-            places = [
+            examples = [
                 (row, mask[row] == example + 1, example)
                 for row in range(len(mask))
                 for example in range(mask[row].max())
             ]
             yield {
-                "ids": [ids[row][where] for row, where, _ in places],
-                "types": [types[row][where] for row, where, _ in places],
-                "labels": [labels[row, example] for row, _, example in places],
+                "ids": [ids[row][tokens] for row, tokens, _ in examples],
+                "types": [types[row][tokens] for row, tokens, _ in examples],
+                "labels": [labels[row, example] for row, _, example in examples],
             }
 
 
@@ -215,13 +215,13 @@ def _one_row(batch, size):
         "types": np.concatenate(batch["types"]),
         "positions": np.concatenate([np.arange(length) for length in lengths]),
     }
-    filled = {
+    padded_row = {
         name: np.pad(x, (0, size - len(x)))[None].astype(np.int64)
         for name, x in row.items()
     }
     bounds = np.array([*starts, size], np.int32)
     return {
-        **filled,
+        **padded_row,
         "labels": np.array(batch["labels"], np.int64),
         "bounds": bounds,
         "first": starts[:-1],

@@ -28,7 +28,7 @@ HEADS = {
     "tagging": transformers.RemBertForTokenClassification,
     "question answering": transformers.RemBertForQuestionAnswering,
 }
-IGNORED = -100
+IGNORED_LABEL = -100
 
 
 class FeatureRows(torch.utils.data.Dataset):
@@ -55,16 +55,16 @@ class FeatureRows(torch.utils.data.Dataset):
 
 def collate(rows: list[dict]) -> dict[str, torch.Tensor]:
     """[rows, longest] of each feature, [rows] of labels of whole rows."""
-    longest = max(len(row["input_ids"]) for row in rows)
+    max_length = max(len(row["input_ids"]) for row in rows)
     batch = {}
     for name in rows[0]:
         values = [row[name] for row in rows]
         if np.ndim(values[0]):
-            fill = IGNORED if name == "labels" else 0
-            padded = np.full([len(rows), longest], fill, np.int64)
-            for row, value in zip(padded, values, strict=True):
+            fill = IGNORED_LABEL if name == "labels" else 0
+            array = np.full([len(rows), max_length], fill, np.int64)
+            for row, value in zip(array, values, strict=True):
                 row[: len(value)] = value
-            values = padded
+            values = array
         batch[name] = torch.as_tensor(np.asarray(values, np.int64))
     return batch
 
@@ -83,12 +83,12 @@ class CountingTrainer(transformers.Trainer):
 class Turn(transformers.TrainerCallback):
     """Lets the suite's other workers have their turns between steps."""
 
-    def __init__(self, done: Callable[[], None]):
-        self._done = done
+    def __init__(self, take_turn: Callable[[], None]):
+        self._take_turn = take_turn
 
     def on_step_end(self, args, state, control, **kwargs) -> None:
         """After the update of the weights."""
-        self._done()
+        self._take_turn()
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ _DOCUMENT = re.compile(r"^</?doc\b.*$\n?", re.MULTILINE)
 
 
 def extract(path: str, processes: int) -> list[str]:
-    """Runs the command; the contents of the files that it wrote."""
+    """Runs the command; returns the contents of the files that it writes."""
     with tempfile.TemporaryDirectory() as folder:
         command = [
             sys.executable, "-m", "wikiextractor.WikiExtractor", path, "-q",
@@ -25,7 +25,7 @@ def extract(path: str, processes: int) -> list[str]:
 
 
 def build(case: dict) -> tuple[protocol.Step, dict]:
-    """A case as of `decoupled_corpus`."""
+    """The case is that of `decoupled_corpus`."""
 
     def step() -> float:
         return float(sum(map(len, extract(case["path"], case["processes"]))))

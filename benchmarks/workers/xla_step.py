@@ -20,29 +20,29 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
 
     jax.config.update("jax_enable_x64", True)
     folder = pathlib.Path(case["folder"])
-    about = json.loads((folder / "step.json").read_text(encoding="utf-8"))
-    results, device = about["results"], jax.devices()[0]
+    description = json.loads((folder / "step.json").read_text(encoding="utf-8"))
+    results, device = description["results"], jax.devices()[0]
     with np.load(folder / "features.npz") as arrays:
         batches = [
             [
                 jax.device_put(arrays[f"{number}-{name}"], device)
-                for name, *_ in about["features"]
+                for name, *_ in description["features"]
             ]
-            for number in range(len(arrays.files) // len(about["features"]))
+            for number in range(len(arrays.files) // len(description["features"]))
         ]
     program, attention = jax_step.compiled_step(
         folder, [device], "default", load=True, deterministic=case["deterministic"]
     )
     state = [
         jax.device_put(synthetic.start_value(index, *variable), device)
-        for index, variable in enumerate(about["variables"])
+        for index, variable in enumerate(description["variables"])
     ]
-    following = itertools.cycle(batches)
+    batch_cycle = itertools.cycle(batches)
 
     def step():
         nonlocal state
         for _ in range(case["block"]):
-            outputs = program.execute_sharded(next(following) + state)
+            outputs = program.execute_sharded(next(batch_cycle) + state)
             arrays = outputs.disassemble_into_single_device_arrays()
             arrays = [array for (array,) in arrays]
             state = arrays[len(results) :]
@@ -53,7 +53,7 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
 
 
 def facts() -> dict:
-    """What the results tell about the device."""
+    """The facts of the results about the device."""
     import jax
 
     device = jax.devices()[0]

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import finetuning_runs, peers, results
 from benchmarks.__main__ import main
-from benchmarks.finetuning_runs import OURS, REAL, first_examples
+from benchmarks.finetuning_runs import OURS, SOURCES, first_examples
 from benchmarks.interleave import Chunk, MeasuredWorker, Skip, interleave
 from tests.benchmarks.toys import comparison, measured
 from tests.interop.reference import PYTHON
@@ -57,10 +57,10 @@ def test_a_run_is_its_start_and_60_steps():
 def test_real_examples_are_needed(tmp_path, monkeypatch):
     monkeypatch.delenv(peers.DATA_DIR, raising=False)
     with pytest.raises(Skip, match="set DECOUPLED_DATA_DIR"):
-        finetuning_runs.make_case(REAL[0], False, tmp_path / "none")
+        finetuning_runs.make_case(SOURCES[0], False, tmp_path / "none")
     monkeypatch.setenv(peers.DATA_DIR, str(tmp_path))
     with pytest.raises(Skip, match="xnli/train-en.tsv: does not exist"):
-        finetuning_runs.make_case(REAL[0], False, tmp_path / "missing")
+        finetuning_runs.make_case(SOURCES[0], False, tmp_path / "missing")
 
 
 def test_the_peer_gets_the_same_tokens_and_labels():
@@ -96,7 +96,7 @@ def test_a_training_set_is_the_first_examples_of_its_file():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("real", REAL, ids=lambda real: real.task)
+@pytest.mark.parametrize("real", SOURCES, ids=lambda real: real.task)
 def test_our_run_stops_when_enough_was_seen(real, tmp_path):
     case = finetuning_runs.make_case(real, True, tmp_path / real.task)
     ours = finetuning_runs.our_worker(case | {"dtype": "float32"}, True, 4)
@@ -119,7 +119,7 @@ def test_the_vocabulary_has_the_words_of_all_tasks(tmp_path, data_dir, monkeypat
 
     monkeypatch.setattr(finetuning_runs, "train_vocabulary", train)
     with pytest.raises(Skip, match="enough"):
-        finetuning_runs.make_case(REAL[1], False, tmp_path / "udpos")
+        finetuning_runs.make_case(SOURCES[1], False, tmp_path / "udpos")
     seen = set(re.findall("[a-z]{8,}", "\n".join(texts)))
     for path in ("xnli/train-en.tsv", "udpos/train-en.tsv", "xquad/xquad.en.json"):
         source = pathlib.Path(data_dir, "xtreme", path).read_text(encoding="utf-8")

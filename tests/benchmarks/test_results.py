@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import results
 from benchmarks.interleave import Skip
-from benchmarks.results import Planned, measure
+from benchmarks.results import Plan, measure
 from decoupled.core.errors import UserError
 from tests.benchmarks.toys import comparison, measured, toy
 
@@ -38,7 +38,7 @@ def test_everything_is_read_back(path):
 
 def test_a_comparison_is_written_as_soon_as_it_is_measured(path):
     # The steps of the comparison come before those of its suite.
-    measure(path, Planned("one", lambda: [toy("a")], steps=1), rounds=2, steps=3)
+    measure(path, Plan("one", lambda: [toy("a")], steps=1), rounds=2, steps=3)
     (read,) = results.read(path)
     assert read.title == "one"
     assert [len(chunk.seconds) for chunk in read.worker("a").rounds] == [1, 1]
@@ -46,13 +46,13 @@ def test_a_comparison_is_written_as_soon_as_it_is_measured(path):
     assert read.machine["cores"] >= 1
     assert read.command.startswith("python -m benchmarks")
     with pytest.raises(UserError):
-        measure(path, Planned("two", lambda: [toy("a", fail="step")]), 1, 1)
+        measure(path, Plan("two", lambda: [toy("a", fail="step")]), 1, 1)
     assert [c.title for c in results.read(path)] == ["one"]
 
 
 def test_what_is_measured_again_takes_the_place_of_the_earlier(path):
     results.write(path, [comparison("one"), comparison("two")])
-    measure(path, Planned("one", lambda: [toy("a")]), 1, 1)
+    measure(path, Plan("one", lambda: [toy("a")]), 1, 1)
     first, second = results.read(path)
     assert first.worker("a").name == "a"
     assert second == comparison("two")
@@ -62,8 +62,8 @@ def test_what_cannot_be_measured_here_is_skipped_with_its_reason(path, capsys):
     def make_workers():
         raise Skip("needs 32 GB")
 
-    measure(path, Planned("one", make_workers), 1, 1)
-    measure(path, Planned("two", lambda: [toy("a", fail="killed")]), 1, 1)
+    measure(path, Plan("one", make_workers), 1, 1)
+    measure(path, Plan("two", lambda: [toy("a", fail="killed")]), 1, 1)
     first, second = results.read(path)
     assert (first.workers, first.skipped) == ([], "needs 32 GB")
     assert second.skipped == "a: worker ended, most likely for lack of memory"

@@ -10,7 +10,7 @@ import pytest
 from benchmarks import __main__ as runner
 from benchmarks import peers, results
 from benchmarks.interleave import Worker
-from benchmarks.results import Planned
+from benchmarks.results import Plan
 from benchmarks.sizes import QUICK, QUICK_BATCH, pretraining_case
 from benchmarks.tables import Suite
 from tests.benchmarks.toys import comparison, measured
@@ -27,8 +27,8 @@ def done(monkeypatch):
 
     def planned(arguments, folder):
         assert isinstance(arguments, argparse.Namespace) and folder.is_dir()
-        yield Planned("float32: toys", list)
-        yield Planned("bfloat16: toys", list)
+        yield Plan("float32: toys", list)
+        yield Plan("bfloat16: toys", list)
 
     suite = Suite(planned, lambda comparisons: [], 5, 3)
     monkeypatch.setattr(runner, "measure", measure)
