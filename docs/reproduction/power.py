@@ -14,7 +14,7 @@ import numpy as np
 from scipy import optimize, stats
 
 TRIALS, POWER = 20_000, 0.8
-# Part, contrast of the first study, seeds, claims, and whether it is an equivalence.
+# Part, contrast of the first study, seeds, claims, and whether an equivalence is shown.
 CASES = [
     ("A, default: claim 3", "S, e_large - in_small", 5, 3, False),
     ("A: claims 3 and 4", "S, e_large - in_small", 8, 8, False),
@@ -32,21 +32,21 @@ CASES = [
 ]
 
 
-def smallest(spread, seeds, claims, is_equivalence):
+def smallest_effect(spread, seeds, claims, is_equivalence):
     """The effect, or the margin around a true 0, that 80% of the studies show."""
     noise = np.random.default_rng(0).normal(0, spread, (TRIALS, seeds))
     mean, error = noise.mean(1), noise.std(1, ddof=1) / seeds**0.5
     level = 0.05 / claims
     if is_equivalence:
-        # Shown where both ends of the interval of two one-sided tests lie within.
+        # Both ends of the interval of two one-sided tests must lie within the margin.
         reach = np.abs(mean) + stats.t.isf(level, seeds - 1) * error
         return float(np.quantile(reach, POWER))
     critical = stats.t.isf(level / 2, seeds - 1)
 
-    def lacking(effect):
+    def power_gap(effect):
         return np.mean((mean + effect) / error > critical) - POWER
 
-    return optimize.brentq(lacking, 0, 40 * spread)
+    return optimize.brentq(power_gap, 0, 40 * spread)
 
 
 def table():
@@ -56,10 +56,10 @@ def table():
     yield "| part | seeds | claims | spread over seeds | smallest effect or margin |"
     yield "|---|---:|---:|---:|---:|"
     for part, contrast, seeds, claims, is_equivalence in CASES:
-        known = study["contrasts"][contrast]
+        result = study["contrasts"][contrast]
         unit = study["measures"][contrast.split(",")[0]]["unit"]
-        spread = known["error"] * known["seeds"] ** 0.5
-        effect = smallest(spread, seeds, claims, is_equivalence)
+        spread = result["error"] * result["seeds"] ** 0.5
+        effect = smallest_effect(spread, seeds, claims, is_equivalence)
         yield f"| {part} | {seeds} | {claims} | {spread:.2f} | {effect:.2f} {unit} |"
 
 

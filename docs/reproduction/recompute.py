@@ -1,10 +1,10 @@
-"""Recomputes every interval that decides a study, from what models got on each item.
+"""Recomputes every interval that decides a study from the sums of each item.
 
   python recompute.py FOLDER
 
-FOLDER has study.json (contrasts, and how measures are made) and items.npz. There,
-MEASURE/ROW/COMPONENT has what each model got, [seeds, items] or [seeds, layers, items],
-and MEASURE/COMPONENT of how many, [items]. Needs numpy and scipy alone.
+FOLDER has study.json (contrasts, and how measures are made) and items.npz. In it,
+MEASURE/ROW/COMPONENT has the sums of models, [seeds, items] or [seeds, layers, items],
+and MEASURE/COMPONENT the counts that they are of, [items]. Needs numpy and scipy alone.
 """
 
 import itertools
@@ -17,41 +17,41 @@ from scipy import stats
 SCORE = ("retrieval", "udpos", "probes")
 
 
-def values(got, of, transform):
+def values(sums, counts, transform):
     """Item values whose mean is the measure and whose spread is that of a ratio."""
-    share = got.sum(-1, keepdims=True) / of.sum()
-    each = share + (got - share * of) / of.mean()
+    share = sums.sum(-1, keepdims=True) / counts.sum()
+    item_values = share + (sums - share * counts) / counts.mean()
     if transform == "share":
-        return each
+        return item_values
     if transform == "last layer, logits":
-        mean, nearest = each.mean(-1, keepdims=True), 0.5 / each.shape[-1]
+        mean, nearest = item_values.mean(-1, keepdims=True), 0.5 / item_values.shape[-1]
         p = np.clip(mean, nearest, 1 - nearest)
-        each = np.log(p / (1 - p)) + (each - mean) / (p * (1 - p))
+        item_values = np.log(p / (1 - p)) + (item_values - mean) / (p * (1 - p))
     else:
-        each = 100 * each
+        item_values = 100 * item_values
     if transform.startswith("last layer"):
-        each = each[:, -1] - each[:, :-1].mean(1)
-    return each
+        item_values = item_values[:, -1] - item_values[:, :-1].mean(1)
+    return item_values
 
 
 def interval(parts):
     """Mean and 95% interval of weighted [seeds, items], with seeds and items random."""
     seeds = len(parts[0][1])
-    by_seed = sum(weight * each.mean(1) for weight, each in parts)
+    by_seed = sum(weight * array.mean(1) for weight, array in parts)
     variance = by_seed.var(ddof=1) / seeds
     squares = variance**2 / (seeds - 1)
-    for weight, each in parts:
-        items = each.shape[1]
+    for weight, array in parts:
+        items = array.shape[1]
         if items == 1:
             continue
-        rest = each - each.mean(0) - each.mean(1, keepdims=True) + each.mean()
-        of_rest = (rest**2).sum() / ((seeds - 1) * (items - 1))
-        of_items = seeds * each.mean(0).var(ddof=1)
-        if of_items > of_rest:
-            factor = weight**2 / each.size
-            variance += factor * (of_items - of_rest)
-            squares += (factor * of_items) ** 2 / (items - 1)
-            squares += (factor * of_rest) ** 2 / ((items - 1) * (seeds - 1))
+        residuals = array - array.mean(0) - array.mean(1, keepdims=True) + array.mean()
+        residual_variance = (residuals**2).sum() / ((seeds - 1) * (items - 1))
+        item_variance = seeds * array.mean(0).var(ddof=1)
+        if item_variance > residual_variance:
+            factor = weight**2 / array.size
+            variance += factor * (item_variance - residual_variance)
+            squares += (factor * item_variance) ** 2 / (items - 1)
+            squares += (factor * residual_variance) ** 2 / ((items - 1) * (seeds - 1))
     width = stats.t.ppf(0.975, variance**2 / squares) * variance**0.5
     return by_seed.mean(), by_seed.mean() - width, by_seed.mean() + width
 
@@ -63,7 +63,7 @@ def main(folder):
     items = {
         name: a.astype(float) for name, a in np.load(f"{folder}/items.npz").items()
     }
-    taken = study["measures"]
+    measures = study["measures"]
     for claim, text in ((c, t) for c, texts in study["claims"].items() for t in texts):
         measure, *words = text.replace(":", " +", 1).split()
         signs = {
@@ -71,22 +71,24 @@ def main(folder):
             for sign, row in itertools.pairwise(words)
             if sign in "+-"
         }
-        keys = [k for k in (SCORE if measure == "S" else (measure,)) if k in taken]
-        seeds = set.intersection(*(set(taken[key]["seeds"]) for key in keys or "S"))
+        keys = [k for k in (SCORE if measure == "S" else (measure,)) if k in measures]
+        seeds = set.intersection(*(set(measures[key]["seeds"]) for key in keys or "S"))
         parts = []
         for key in keys:
-            places = [n for n, s in enumerate(taken[key]["seeds"]) if s in seeds]
-            sets = [n.split("/")[1] for n in items if n.startswith(f"{key}/")]
-            sets = [name for name in dict.fromkeys(sets) if f"{key}/{name}" in items]
+            places = [n for n, s in enumerate(measures[key]["seeds"]) if s in seeds]
+            names = [n.split("/")[1] for n in items if n.startswith(f"{key}/")]
+            names = [name for name in dict.fromkeys(names) if f"{key}/{name}" in items]
             arrays = {
                 name: {row: items.get(f"{key}/{row}/{name}") for row in signs}
-                for name in sets
+                for name in names
             }
             for name, by_row in arrays.items():
                 if all(array is not None for array in by_row.values()):
-                    how = items[f"{key}/{name}"], taken[key]["transform"]
-                    each = [sign * values(by_row[r], *how) for r, sign in signs.items()]
-                    parts.append((1 / (len(keys) * len(sets)), sum(each)[places]))
+                    options = items[f"{key}/{name}"], measures[key]["transform"]
+                    difference = sum(
+                        s * values(by_row[r], *options) for r, s in signs.items()
+                    )
+                    parts.append((1 / (len(keys) * len(names)), difference[places]))
         if parts and len(seeds) > 1:
             value, low, high = interval(parts)
             print(f"{claim}\t{text}\t{value:+.2f}\t{low:+.2f} to {high:+.2f}")

@@ -411,7 +411,7 @@ def test_simulated_power_is_that_of_the_formula(power):
     for seeds, claims_run in ((5, 3), (8, 8)):
         result = Estimate(0.0, 0.5 / seeds**0.5, seeds - 1.0, seeds, 1)
         level = 0.05 / claims_run
-        effect = power.smallest(0.5, seeds, claims_run, False)
+        effect = power.smallest_effect(0.5, seeds, claims_run, False)
         assert effect == pytest.approx(result.smallest_effect(level), rel=0.03)
-        margin = power.smallest(0.5, seeds, claims_run, True)
+        margin = power.smallest_effect(0.5, seeds, claims_run, True)
         assert margin == pytest.approx(result.smallest_margin(level), rel=0.03)
