@@ -9,7 +9,7 @@ import subprocess
 import sys
 from unittest import mock
 
-# Defines flags that must stay when those of a command are gone again.
+# Defines flags that must stay when those of a command are removed.
 import absl.app  # noqa: F401
 import gin
 from absl import logging as absl_logging
@@ -19,17 +19,17 @@ from decoupled import __main__ as entry
 
 
 def decoupled(*words):
-    """Runs `decoupled WORDS` in this process; its exit code and output as text.
+    """Runs `decoupled WORDS` in this process; returns exit code and output as text.
 
     It saves the start of a process, and seconds where the command loads TensorFlow.
-    Flags, levels of logging and signals are then as before: with SIGPIPE as `doctor`
-    sets it, a write to a process that has ended would kill the tests. What the shell
-    sees of a process is tested in tests/test_main.py and tests/launch/test_start.py.
+    It restores flags, levels of logging and signals: with SIGPIPE as `doctor` sets it,
+    a write to a process that has ended would kill the tests. What the shell sees of a
+    process is tested in tests/test_main.py and tests/launch/test_start.py.
     """
     argv = ["decoupled", *map(str, words)]
     out, err = io.StringIO(), io.StringIO()
     flags = flagsaver.save_flag_values()
-    # A command without settings records those that were read last.
+    # A command without settings would record those of an earlier one.
     gin.clear_config()
     level, tensorflow = absl_logging.get_verbosity(), logging.getLogger("tensorflow")
     tensorflow_level = tensorflow.level
@@ -54,10 +54,10 @@ def decoupled(*words):
 
 
 def in_process_of_its_own(*words, **environment):
-    """The same in a new process, where that is what is tested.
+    """Runs `decoupled WORDS` in a new process, for tests of processes.
 
     Args:
-      environment: variables that it has beside those of the tests.
+      environment: further variables, or changed ones.
     """
     return subprocess.run(
         [sys.executable, "-m", "decoupled", *map(str, words)],
@@ -69,16 +69,17 @@ def in_process_of_its_own(*words, **environment):
     )
 
 
-def mistake(*words, after=""):
+def mistake(*words, output_start=""):
     """The one line on stderr with which a command refuses, with exit code 2.
 
     Args:
-      after: what stdout begins with; nothing stands there where this is empty.
+      output_start: what stdout begins with; where this is empty, stdout must be, too.
     """
-    done = decoupled(*words)
-    assert done.returncode == 2, done.stderr[-2000:]
-    assert done.stdout.startswith(after) if after else not done.stdout, done.stdout
-    lines = done.stderr.splitlines()
+    process = decoupled(*words)
+    assert process.returncode == 2, process.stderr[-2000:]
+    output = process.stdout
+    assert output.startswith(output_start) if output_start else not output, output
+    lines = process.stderr.splitlines()
     # Tests change a flag of a command by giving it once more.
     [line] = [line for line in lines if not line.endswith("; only the last counts")]
     return line

@@ -15,7 +15,7 @@ from decoupled.core.machine import choose_kernels
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
-# As the package does, also where a test imports TensorFlow before it.
+# The package does so, too, but a test may import TensorFlow before it.
 choose_kernels()
 
 # Programs of tests run a few steps: to optimize them takes longer.
@@ -40,8 +40,8 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 # to promise that. Tests of the promise put their own function here.
 os.fsync = lambda descriptor: None
 
-# Ten times as rarely as in commands, also in those that tests call: what a test leaves
-# are graphs, and to look through them takes 4% of the time.
+# Garbage is collected ten times as rarely as in commands, also in commands that tests
+# call: tests leave graphs, and to look through them takes 4% of the time.
 entry.GARBAGE_THRESHOLDS = (1_000_000, *entry.GARBAGE_THRESHOLDS[1:])
 gc.set_threshold(*entry.GARBAGE_THRESHOLDS)
 
@@ -54,9 +54,9 @@ for _number, _handler in (
     if signal.getsignal(_number) == signal.SIG_IGN:
         signal.signal(_number, _handler)
 
-# Of ten seconds or more, and by their names among the last: first, or one process is
-# left with the last of them.
-LONG = (
+# These files take ten seconds or more, and their names are among the last. They run
+# first, or one process is left with the last of them.
+LONG_FILES = (
     "test_attention.py",
     "test_runtime.py",
     "test_hosts.py",
@@ -68,11 +68,11 @@ LONG = (
 
 def pytest_collection_modifyitems(items):
     """Puts the long files first; all else stays in its order."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+    items.sort(key=lambda item: item.path.name not in LONG_FILES)
 
 
 def pytest_collection_finish():
-    """Leaves what was imported out of later garbage collections; no stack traces."""
+    """Leaves imports out of later garbage collections, and turns stack traces off."""
     gc.collect()
     gc.freeze()
     if "tensorflow.python.util.tf_stack" in sys.modules:
@@ -80,8 +80,8 @@ def pytest_collection_finish():
 
 
 def without_stack_traces(tf_stack):
-    """All operations get one stack trace: below pytest, own ones are a tenth of the
-    time that it takes to build a graph."""
+    """Gives all operations one stack trace: below pytest, traces of their own take a
+    tenth of the time that it takes to build a graph."""
     trace = tf_stack.extract_stack()
     tf_stack.extract_stack = lambda stacklevel=1: trace
 
@@ -120,8 +120,8 @@ def django(tmp_path_factory):
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
             path.write_text(json.dumps(read_catalogs(["django"])))
-    messages, dropped = json.loads(path.read_text())
-    return Catalogs([Message(*message) for message in messages], dropped)
+    messages, drop_counts = json.loads(path.read_text())
+    return Catalogs([Message(*message) for message in messages], drop_counts)
 
 
 @pytest.fixture(scope="session")
@@ -140,22 +140,22 @@ def every_text_is_in_its_picture(monkeypatch):
 
     save = plots._save
 
-    def checked(figure, stem, kind):
+    def save_checked(figure, stem, kind):
         if kind == plots.FORMATS[0]:
-            cut = texts_outside(figure)
-            assert not cut, f"{stem}: {cut} reach beyond the picture"
-            # It keeps its places: to look for them takes longer than to draw.
+            cut_texts = texts_outside(figure)
+            assert not cut_texts, f"{stem}: {cut_texts} reach beyond the picture"
+            # All keeps its place: to lay it out again takes longer than to draw it.
             figure.set_layout_engine("none")
         return save(figure, stem, kind)
 
-    monkeypatch.setattr(plots, "_save", checked)
+    monkeypatch.setattr(plots, "_save", save_checked)
     # Few pixels take less time to be drawn.
     monkeypatch.setattr(plots, "_DPI", 30)
 
 
 @pytest.fixture
 def empty_pictures(monkeypatch, every_text_is_in_its_picture):
-    """Pictures are empty files, for modules whose pictures are drawn elsewhere."""
+    """Makes pictures empty files, for modules whose pictures other tests draw."""
     from decoupled.core import plots
 
     def save(figure, stem, kind):
@@ -175,12 +175,12 @@ def texts_outside(figure):
     ]
     for axes in figure.axes:
         texts += [axes.title, axes.xaxis.label, axes.yaxis.label, *axes.texts]
-    whole = figure.bbox.padded(1)
-    cut_off = []
+    picture = figure.bbox.padded(1)
+    cut_texts = []
     for text in filter(None, texts):
         box = text.get_window_extent()
-        inside = whole.x0 <= box.x0 and box.x1 <= whole.x1
-        inside = inside and whole.y0 <= box.y0 and box.y1 <= whole.y1
-        if text.get_text() and not inside:
-            cut_off.append(text.get_text())
-    return cut_off
+        is_inside = picture.x0 <= box.x0 and box.x1 <= picture.x1
+        is_inside = is_inside and picture.y0 <= box.y0 and box.y1 <= picture.y1
+        if text.get_text() and not is_inside:
+            cut_texts.append(text.get_text())
+    return cut_texts

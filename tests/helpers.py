@@ -27,8 +27,8 @@ def starting_from(values):
 
     def initialize(shape, dtype=tf.float32, partition_info=None):
         assert dtype == tf.float32
-        first = partition_info.var_offset[0] if partition_info else 0
-        return tf.constant(values[first : first + shape[0]])
+        first_row = partition_info.var_offset[0] if partition_info else 0
+        return tf.constant(values[first_row : first_row + shape[0]])
 
     return initialize
 
@@ -41,7 +41,7 @@ def mesh_impl(mesh_shape="all:1", layout_rules=""):
 
 
 def run_mesh(
-    build, inputs, mesh_shape="all:1", layout_rules="", weights=None, make=None
+    build, inputs, mesh_shape="all:1", layout_rules="", weights=None, make_impl=None
 ):
     """Builds a function of mesh tensors, lowers it, runs it once.
 
@@ -50,7 +50,7 @@ def run_mesh(
       inputs: name -> (numpy array, list of mtf.Dimension).
       mesh_shape, layout_rules: strings as in a gin file.
       weights: optional dict, variable name -> numpy array.
-      make: from shape and layout to another implementation of the mesh.
+      make_impl: from shape and layout to another implementation of the mesh.
 
     Returns:
       A list of numpy arrays.
@@ -63,14 +63,14 @@ def run_mesh(
             for name, (value, dims) in inputs.items()
         }
         outputs = [mtf.anonymize(t) for t in build(mesh, tensors)]
-        made = (make or mesh_impl)(mesh_shape, layout_rules)
-        lowering = mtf.Lowering(graph, {mesh: made}, autostack=False)
-        exported = [lowering.export_to_tf_tensor(t) for t in outputs]
+        impl = (make_impl or mesh_impl)(mesh_shape, layout_rules)
+        lowering = mtf.Lowering(graph, {mesh: impl}, autostack=False)
+        fetches = [lowering.export_to_tf_tensor(t) for t in outputs]
         copy = lowering.copy_masters_to_slices()
         with tf.Session(config=SESSION_CONFIG) as session:
             _initialize(session, weights or {})
             session.run(copy)
-            return session.run(exported)
+            return session.run(fetches)
 
 
 def _initialize(session, weights):
@@ -129,8 +129,8 @@ def adamw_step(w, m, v, g, step, rate, *, weight_decay, beta1, beta2, epsilon):
     """A step of AdamW by numpy: Loshchilov and Hutter 2019, algorithm 2.
 
     Args:
-      w, m, v: the weights and their moments before. g: the gradient.
-      step: from 1 on. The others are settings.
+      w, m, v: the weights and their moments before the step. g: the gradient.
+      step: counted from 1 on. All others are settings.
 
     Returns:
       w, m and v after the step.
@@ -138,19 +138,19 @@ def adamw_step(w, m, v, g, step, rate, *, weight_decay, beta1, beta2, epsilon):
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
     w = w - rate * weight_decay * w
-    corrected = np.sqrt(v / (1 - beta2**step)) + epsilon
-    return w - rate * m / (1 - beta1**step) / corrected, m, v
+    denominator = np.sqrt(v / (1 - beta2**step)) + epsilon
+    return w - rate * m / (1 - beta1**step) / denominator, m, v
 
 
 def operations_before(operations):
     """All that must run before these operations, and themselves."""
-    before, waiting = set(), list(operations)
-    while waiting:
-        operation = waiting.pop()
-        if operation not in before:
-            before.add(operation)
-            waiting += [x.op for x in operation.inputs] + operation.control_inputs
-    return before
+    ancestors, queue = set(), list(operations)
+    while queue:
+        operation = queue.pop()
+        if operation not in ancestors:
+            ancestors.add(operation)
+            queue += [x.op for x in operation.inputs] + operation.control_inputs
+    return ancestors
 
 
 def schedule(

@@ -25,7 +25,7 @@ def make_pretrained(folder, **model):
     Training it would take seconds more.
 
     Args:
-      folder: made. model: fields of `tiny_model` to change.
+      folder: to make. model: fields of `tiny_model` to change.
     """
     folder.mkdir(parents=True)
     vocabulary = open_vocabulary(make_vocabulary(folder / "made.model").path)

@@ -25,7 +25,7 @@ def run_python(code, *words, **environment):
 
 
 def wait_until(condition, seconds=60.0):
-    """Waits for a condition; what it then gives."""
+    """Waits until a condition holds; returns its value."""
     end = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < end, f"waited for {seconds:.0f} s"

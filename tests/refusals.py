@@ -1,4 +1,4 @@
-"""What the user is told of a mistake."""
+"""The messages that tell users of their mistakes."""
 
 import pytest
 
@@ -7,8 +7,8 @@ from decoupled.core.errors import UserError
 
 def refusal(function, *arguments, **options):
     """The one line of the UserError that a call ends in."""
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(UserError) as error:
         function(*arguments, **options)
-    message = str(caught.value)
+    message = str(error.value)
     assert "\n" not in message
     return message

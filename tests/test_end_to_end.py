@@ -27,7 +27,7 @@ from decoupled.data.records_build import build_records
 from decoupled.data.vocabulary import open_vocabulary
 from decoupled.data.vocabulary_build import build_vocabulary
 from decoupled.exports.serving.saved_model import export
-from tests.exports.models import opened, saving_only
+from tests.exports.models import model_and_task, saving_only
 from tests.helpers import MASKING, adamw, schedule, tiny_model, tiny_training
 from tests.pretrained import run_pretraining
 
@@ -140,7 +140,7 @@ def test_finetuning_and_export_agree_on_raw_text(folder, pretrained):
     assert results["test"]["en"]["accuracy"] == 100
     assert results["test"]["en"]["trivial_accuracy"] == 80
 
-    model, task = opened(str(tuned))
+    model, task = model_and_task(str(tuned))
     with saving_only("text_classifier"):
         export(
             model,

@@ -10,7 +10,7 @@ def train_vocabulary(path: pathlib.Path, sentences: list[str], **changes) -> str
     """Trains a vocabulary in `path` (NAME.model); returns the path as a string.
 
     Args:
-      changes: of the trainer's settings, which are those of the package, for few words.
+      changes: of the trainer's settings; the others are the package's, for few words.
     """
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(sentences),
@@ -35,8 +35,8 @@ def xlm_r_folder(path: pathlib.Path, sentences: list[str], **changes) -> pathlib
     """A folder with XLM-R's sentencepiece.bpe.model, whose ids are fairseq's."""
     path.mkdir(parents=True, exist_ok=True)
     ids = {"unk_id": 0, "bos_id": 1, "eos_id": 2, "pad_id": -1, "control_symbols": []}
-    trained = train_vocabulary(path / "m.model", sentences, **ids | changes)
-    pathlib.Path(trained).rename(path / "sentencepiece.bpe.model")
+    model = train_vocabulary(path / "m.model", sentences, **ids | changes)
+    pathlib.Path(model).rename(path / "sentencepiece.bpe.model")
     (path / "m.vocab").unlink()
     config = {"tokenizer_class": "XLMRobertaTokenizer"}
     (path / "tokenizer_config.json").write_text(json.dumps(config))

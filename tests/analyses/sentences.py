@@ -18,7 +18,7 @@ ENGLISH = [
     "The river is deeper than it looks.",
     "They sang until the sun rose.",
 ]
-OTHERS = [
+OTHER_LANGUAGES = [
     "Der Zug fährt um sieben ab.",
     "Сестра читает книгу.",
     "昨天晚上下雨了。",
@@ -43,7 +43,7 @@ def retrieval(**changes):
 def write_trained_model(folder):
     """A model folder (a pathlib.Path that exists); returns it as a string."""
     path = train_vocabulary(
-        folder / "vocabulary.model", ENGLISH + OTHERS, vocab_size=150
+        folder / "vocabulary.model", ENGLISH + OTHER_LANGUAGES, vocab_size=150
     )
     vocabulary = open_vocabulary(path)
     return write_run(folder / "model", vocabulary, {"vocab_size": vocabulary.size})

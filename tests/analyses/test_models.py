@@ -21,7 +21,7 @@ from decoupled.exports.serving.encoder import Encoder
 from decoupled.training.xla import adapter
 from tests.analyses.sentences import (
     ENGLISH,
-    OTHERS,
+    OTHER_LANGUAGES,
     open_model,
     retrieval,
     write_trained_model,
@@ -30,7 +30,7 @@ from tests.analyses.tiny_runs import write_finetuned_run, write_run
 from tests.exports.models import random_batch
 from tests.exports.reference import Reference
 
-TEXTS = [*ENGLISH[:5], "", *OTHERS[:4]]
+TEXTS = [*ENGLISH[:5], "", *OTHER_LANGUAGES[:4]]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from decoupled.core.errors import UserError
 from decoupled.metrics.neighbours import mean_interval, wilson_interval
 from tests.analyses.sentences import (
     ENGLISH,
-    OTHERS,
+    OTHER_LANGUAGES,
     open_model,
     retrieval,
     write_trained_model,
@@ -34,8 +34,8 @@ def test_a_layer_has_no_effect_where_all_are_measured():
 
 TEXTS = {
     "en": ENGLISH,
-    "ti": [*ENGLISH[:4], *OTHERS],
-    "yo": [*OTHERS[:3], *ENGLISH[3:]],
+    "ti": [*ENGLISH[:4], *OTHER_LANGUAGES],
+    "yo": [*OTHER_LANGUAGES[:3], *ENGLISH[3:]],
 }
 
 

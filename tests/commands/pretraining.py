@@ -1,4 +1,4 @@
-"""Pre-training in processes: small records, the command, and what it leaves."""
+"""Pre-training in processes: small records, the command, and its checkpoints."""
 
 import os
 import time
@@ -35,15 +35,15 @@ def make_records(folder):
     return str(folder / "records"), vocabulary
 
 
-def pretrain_words(data, folder, *more, mode="train"):
+def pretrain_words(data, folder, *bindings, mode="train"):
     """`decoupled pretrain` for the records and vocabulary of `data`.
 
     Args:
-      more: bindings beside `PARAMS`.
+      bindings: further ones, beside `PARAMS`.
     """
     return [
         "decoupled", "pretrain", f"--mode={mode}",
-        *(f"--gin_param={param}" for param in (*PARAMS, *more)),
+        *(f"--gin_param={param}" for param in (*PARAMS, *bindings)),
         f"--records_dir={data[0]}", f"--vocabulary={data[1]}", f"--model_dir={folder}",
     ]  # fmt: skip
 

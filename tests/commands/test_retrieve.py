@@ -14,7 +14,7 @@ from decoupled.launch import gin_files
 from decoupled.xtreme.scoring import score
 from tests.analyses.sentences import (
     ENGLISH,
-    OTHERS,
+    OTHER_LANGUAGES,
     open_model,
     retrieval,
     write_trained_model,
@@ -22,8 +22,8 @@ from tests.analyses.sentences import (
 
 # Six of ten sentences are their own translations.
 SOURCES = {
-    "sw": [*ENGLISH[:6], *OTHERS[:4]],
-    "th": [*OTHERS[2:6], *ENGLISH[4:]],
+    "sw": [*ENGLISH[:6], *OTHER_LANGUAGES[:4]],
+    "th": [*OTHER_LANGUAGES[2:6], *ENGLISH[4:]],
 }
 
 
@@ -46,7 +46,7 @@ def data(tmp_path_factory):
 def write_bucc(folder, language):
     """The first sentences of both sides are translations: the same sentence."""
     for split, shared in (("dev", ENGLISH[:3]), ("test", ENGLISH[3:7])):
-        for side, rest in ((language, OTHERS), ("en", ENGLISH[7:])):
+        for side, rest in ((language, OTHER_LANGUAGES), ("en", ENGLISH[7:])):
             rows = [f"{side}-{i}\t{text}" for i, text in enumerate([*shared, *rest])]
             write_lines(folder / f"{language}-en.{split}.{side}", rows)
         gold = [f"{language}-{i}\ten-{i}" for i in range(len(shared))]

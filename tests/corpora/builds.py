@@ -27,10 +27,10 @@ def edit_json(path, change):
 def killed_at(module, name):
     """The block ends where it would call this function, as if it were killed there."""
 
-    def killed(*_, **__):
+    def kill(*_, **__):
         raise SystemError("killed")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, name, killed)
+        patch.setattr(module, name, kill)
         with pytest.raises(SystemError, match="killed"):
             yield

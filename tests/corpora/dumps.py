@@ -19,8 +19,8 @@ class Page(NamedTuple):
     model: str = "wikitext"
 
 
-def page(title: str, *revisions: str, **further) -> Page:
-    return Page(title, list(revisions), **further)
+def page(title: str, *revisions: str, **fields) -> Page:
+    return Page(title, list(revisions), **fields)
 
 
 def prose(index: int) -> str:

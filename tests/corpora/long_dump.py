@@ -25,26 +25,26 @@ def repeat_dump(source, path, times):
         for number in range(times):
             # A separate stream, as in Wikipedia's multistream dumps.
             pages = xml[start:end].replace(b"</title>", b" (copy %d)</title>" % number)
-            first = b"This is copy number %d of a page in this long dump." % number
-            pages = re.sub(rb"(<text\b[^>/]*>)(?!#)", rb"\1%s\n\n" % first, pages)
+            sentence = b"This is copy number %d of a page in this long dump." % number
+            pages = re.sub(rb"(<text\b[^>/]*>)(?!#)", rb"\1%s\n\n" % sentence, pages)
             handle.write(bz2.compress(pages + b"\n", 5))
         handle.write(bz2.compress(xml[end:]))
 
 
 def run_measured(command):
-    """Runs a command in the checkout; its seconds and the peak of its memory.
+    """Runs a command in the checkout; returns its seconds and its peak of memory.
 
     Returns:
       seconds; bytes resident in the process and all below it, most at one time.
     """
-    started = time.monotonic()
+    start = time.monotonic()
     peak = 0
     process = subprocess.Popen([sys.executable, *command], cwd=ROOT)
     while process.poll() is None:
         peak = max(peak, sum(map(_resident, family(process.pid))))
         time.sleep(0.1)
     assert process.returncode == 0
-    return time.monotonic() - started, peak
+    return time.monotonic() - start, peak
 
 
 def family(root):
@@ -57,8 +57,8 @@ def family(root):
             continue
         parents[int(name)] = int(stat.rpartition(")")[2].split()[1])
     members = {root}
-    while more := {p for p, parent in parents.items() if parent in members} - members:
-        members |= more
+    while children := {p for p, q in parents.items() if q in members} - members:
+        members |= children
     return members
 
 

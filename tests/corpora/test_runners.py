@@ -42,7 +42,7 @@ def run(folder, toys, runner=ALONE, version=1, small=0):
 def test_each_unit_is_done_once_and_results_keep_their_order(tmp_path, workers):
     job, results = run(tmp_path, units(), Runner(workers=workers))
     assert [result["letters"] for result in results] == [1, 2, 3, 4]
-    assert job.begun() == NAMES
+    assert job.begun_units() == NAMES
     assert (os.getpid() in job.processes()) == (workers == 1)
     assert len(job.processes()) <= workers
 
@@ -77,14 +77,14 @@ def test_what_is_done_is_not_done_again(tmp_path, capsys):
     run(tmp_path, units()[:2])
     job, results = run(tmp_path, units())
     assert [result["letters"] for result in results] == [1, 2, 3, 4]
-    assert job.begun() == NAMES
+    assert job.begun_units() == NAMES
     assert "toys: 2 done before" in capsys.readouterr().out
 
 
 def test_other_inputs_are_done_anew(tmp_path):
     run(tmp_path, units())
     job, _ = run(tmp_path, units(), version=2)
-    assert job.begun() == sorted(NAMES * 2)
+    assert job.begun_units() == sorted(NAMES * 2)
 
 
 def test_what_was_lost_is_done_anew(tmp_path):
@@ -92,7 +92,7 @@ def test_what_was_lost_is_done_anew(tmp_path):
     for path in tmp_path.glob("*.txt"):
         path.unlink()
     job, _ = run(tmp_path, units())
-    assert job.begun() == sorted(NAMES * 2)
+    assert job.begun_units() == sorted(NAMES * 2)
 
 
 @RUNNERS
@@ -109,7 +109,7 @@ def test_a_bad_input_is_reported_and_the_others_are_done(tmp_path, capfd, runner
     assert printed.err == ""
     job, results = run(tmp_path, units())
     assert [result["letters"] for result in results] == [1, 2, 3, 4]
-    assert job.begun() == ["a", "bb", "bb", "ccc", "dddd"]
+    assert job.begun_units() == ["a", "bb", "bb", "ccc", "dddd"]
 
 
 def test_several_bad_inputs_are_counted(tmp_path):
@@ -138,7 +138,7 @@ def test_a_disk_without_room_for_a_note_is_reported(tmp_path, monkeypatch, runne
         f"{tmp_path}: cannot write (Is a directory); make room"
     )
     # Beam stops at a unit that leaves no note at all.
-    assert runner == DIRECT or ToyJob(str(tmp_path)).begun() == NAMES
+    assert runner == DIRECT or ToyJob(str(tmp_path)).begun_units() == NAMES
 
 
 @RUNNERS
@@ -162,7 +162,7 @@ def test_a_killed_process_is_reported_and_what_was_done_is_kept(tmp_path):
     )
     job, results = run(tmp_path, units())
     assert [result["letters"] for result in results] == [1, 2, 3, 4]
-    assert job.begun() == [*NAMES, "dddd"]
+    assert job.begun_units() == [*NAMES, "dddd"]
 
 
 @pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -248,7 +248,7 @@ def test_a_cluster_of_beam_gets_the_same_units(tmp_path):
     # Nothing is done again here.
     job, results = run(tmp_path, units())
     assert [result["letters"] for result in results] == [1, 2, 3, 4]
-    assert job.begun() == [*NAMES, "e"]
+    assert job.begun_units() == [*NAMES, "e"]
     assert logging.root.manager.disable == before
 
 

@@ -57,7 +57,7 @@ class ToyJob:
         lines = (pathlib.Path(self.work_dir) / "log").read_text().splitlines()
         return [(name, int(process)) for name, process in map(str.split, lines)]
 
-    def begun(self):
+    def begun_units(self):
         """Names of the units that were begun, sorted."""
         return sorted(name for name, _ in self.log())
 
@@ -68,7 +68,7 @@ class ToyJob:
 
 def main():
     """Two processes, each with a unit that does not end."""
-    # Under its own name, which the other processes import it by.
+    # The other processes import the job by this name.
     from decoupled.corpora.runners import Runner, run_units
     from tests.corpora.toy_job import ToyJob, ToyUnit
 

@@ -45,7 +45,7 @@ def make_records(folder, train, evaluation=None, sentences=None, vocabulary=VOCA
 
     Args:
       train, evaluation: language -> shards; a shard is a list of documents (ids).
-      sentences: language -> number in train; one per document where left out.
+      sentences: language -> number in train; by default one per document.
     """
     folder = str(folder)
     splits = {"train": {}, "eval": {}}
@@ -67,7 +67,7 @@ def make_records(folder, train, evaluation=None, sentences=None, vocabulary=VOCA
 
 def _language(folder, split, language, shards, sentences):
     os.makedirs(os.path.join(folder, split, language))
-    written = [
+    shard_records = [
         records.write_shard(
             folder,
             f"{split}/{language}/tokens-{index:05d}-of-{len(shards):05d}.tfrecord",
@@ -76,10 +76,10 @@ def _language(folder, split, language, shards, sentences):
         for index, documents in enumerate(shards)
     ]
     return records.LanguageRecords(
-        files=tuple(written),
-        records=sum(shard.records for shard in written),
+        files=tuple(shard_records),
+        records=sum(shard.records for shard in shard_records),
         sentences=sentences,
-        tokens=sum(shard.tokens for shard in written),
+        tokens=sum(shard.tokens for shard in shard_records),
     )
 
 

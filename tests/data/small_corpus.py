@@ -26,13 +26,13 @@ def documents(language, count, seed=0):
 
 def make_corpus(folder, train=(("en", 60), ("sw", 8)), evaluation=(("en", 5),)):
     """Writes a corpus folder with so many documents per language; returns it."""
-    wanted = {"train": dict(train), "eval": dict(evaluation)}
+    counts_by_split = {"train": dict(train), "eval": dict(evaluation)}
     languages = [
         (
             language,
             [
                 (split, document)
-                for split, counts in wanted.items()
+                for split, counts in counts_by_split.items()
                 for document in documents(language, counts.get(language, 0), split)
             ],
         )

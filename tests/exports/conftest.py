@@ -10,8 +10,8 @@ from decoupled.core.release import import_tensorflow_text, tf
 from decoupled.exports.serving.saved_model import export
 from tests.exports.models import (
     finetuned_weights,
+    model_and_task,
     model_config,
-    opened,
     pretrained_weights,
     saving_only,
     texts_without_training,
@@ -19,7 +19,7 @@ from tests.exports.models import (
 )
 
 LABELS = ["admin", "core", "gis"]
-# One layer: that there may be several is seen in the pre-trained model.
+# It has one layer; the pre-trained model has several.
 FINETUNED = model_config(num_layers=1)
 
 
@@ -53,20 +53,20 @@ def export_and_move(model_dir, tmp_path_factory, mlm):
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
-    moved = folder / f"export{'_with_mlm' if mlm else ''}"
-    with open(f"{moved}.lock", "w") as lock:
+    target = folder / f"export{'_with_mlm' if mlm else ''}"
+    with open(f"{target}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not moved.exists():
-            written = tmp_path_factory.mktemp("exports") / "written"
+        if not target.exists():
+            source = tmp_path_factory.mktemp("exports") / "written"
             export(
-                *opened(model_dir),
-                str(written),
+                *model_and_task(model_dir),
+                str(source),
                 sequence_length=16,
                 mlm=mlm,
                 overwrite=False,
             )
-            written.rename(moved)
-    return moved
+            source.rename(target)
+    return target
 
 
 @pytest.fixture(scope="session")

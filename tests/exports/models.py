@@ -80,12 +80,12 @@ def finetuned_weights(config: ModelConfig, num_labels: int) -> dict[str, np.ndar
 def random_batch(config: ModelConfig, batch: int, length: int, seed: int = 0) -> dict:
     """Two segments and padding at the end, except in the first row."""
     generator = np.random.default_rng(seed)
-    real = generator.integers(length // 2, length, (batch, 1), endpoint=True)
-    real[0] = length
+    lengths = generator.integers(length // 2, length, (batch, 1), endpoint=True)
+    lengths[0] = length
     column = np.arange(length)
-    mask = column < real
+    mask = column < lengths
     ids = generator.integers(0, config.vocab_size, (batch, length))
-    types = (column >= real // 2) & (config.type_vocab_size > 1)
+    types = (column >= lengths // 2) & (config.type_vocab_size > 1)
     return {
         "input_word_ids": (ids * mask).astype(np.int32),
         "input_mask": mask.astype(np.int32),
@@ -148,12 +148,12 @@ def write_model_dir(
     is_wordpiece = vocabulary.content[:1] == b"{"
     name = "wordpiece.json" if is_wordpiece else "sentencepiece.model"
     (folder / name).write_bytes(vocabulary.content)
-    described = {"fingerprint": vocabulary.fingerprint, "vocab_size": vocabulary.size}
+    entry = {"fingerprint": vocabulary.fingerprint, "vocab_size": vocabulary.size}
     description = {
         "format": "decoupled-model-1",
         "command": "finetune" if task else "pretrain",
         "model": dataclasses.asdict(config),
-        "vocabulary": described,
+        "vocabulary": entry,
         "task": task,
         "data": data or {},
     }
@@ -173,8 +173,8 @@ def texts_without_training():
     return mock.patch.object(text, "trace", trace_inference)
 
 
-def not_saved(path):
-    """A folder with empty files where a SavedModel would be."""
+def write_empty_model(path):
+    """Writes empty files in the place of a SavedModel."""
     for name in ("saved_model.pb", "variables/variables.index"):
         file = os.path.join(path, name)
         os.makedirs(os.path.dirname(file), exist_ok=True)
@@ -187,13 +187,13 @@ def saving_only(*names):
 
     None can be trained.
     """
-    save, unused = tf.saved_model.save, types.SimpleNamespace(signatures=dict)
+    save, stand_in = tf.saved_model.save, types.SimpleNamespace(signatures=dict)
 
     def save_some(root, path, signatures):
         if os.path.basename(path) in names:
             save(root, path, signatures=signatures)
         else:
-            not_saved(path)
+            write_empty_model(path)
 
     takes_strings = any(name.startswith("text_") for name in names)
     with contextlib.ExitStack() as patches:
@@ -205,12 +205,12 @@ def saving_only(*names):
             ("Preprocessor", takes_strings or "preprocessor" in names),
         ):
             if not is_used:
-                made = mock.patch.object(saved_model, name, lambda *_: unused)
-                patches.enter_context(made)
+                patch = mock.patch.object(saved_model, name, lambda *_: stand_in)
+                patches.enter_context(patch)
         yield
 
 
-def opened(folder):
+def model_and_task(folder):
     """The model of a folder, and its task."""
     model = open_model(folder)
     return model, read_task(model)

@@ -40,8 +40,8 @@ class Reference:
         normal = (x - mean) / tf.sqrt(variance + self.config.layer_norm_epsilon)
         return normal * self.weights[f"{name}/gamma"] + self.weights[f"{name}/beta"]
 
-    def attention(self, x, real, name):
-        """x [batch, length, H], real bool [batch, length]; head by head."""
+    def attention(self, x, token_mask, name):
+        """x [batch, length, H], token_mask bool [batch, length]; head by head."""
         query, key, value = (
             self.dense(x, f"{name}/self/{part}") for part in ("query", "key", "value")
         )
@@ -51,7 +51,7 @@ class Reference:
             scores = tf.matmul(
                 query[..., columns], key[..., columns], transpose_b=True
             ) / math.sqrt(size)
-            shares = tf.nn.softmax(tf.where(real[:, None, :], scores, -np.inf))
+            shares = tf.nn.softmax(tf.where(token_mask[:, None, :], scores, -np.inf))
             contexts.append(shares @ value[..., columns])
         return self.dense(tf.concat(contexts, -1), f"{name}/output/dense")
 
@@ -61,17 +61,15 @@ class Reference:
             self.weights[f"bert/embeddings/{kind}_embeddings"]
             for kind in ("word", "position", "token_type")
         ]
-        words, real = batch["input_word_ids"], batch["input_mask"].astype(bool)
-        x = tf.gather(tables[0], words) + tf.gather(tables[2], batch["input_type_ids"])
-        x = self.layer_norm(
-            x + tables[1][: words.shape[1]], "bert/embeddings/LayerNorm"
-        )
+        ids, token_mask = batch["input_word_ids"], batch["input_mask"].astype(bool)
+        x = tf.gather(tables[0], ids) + tf.gather(tables[2], batch["input_type_ids"])
+        x = self.layer_norm(x + tables[1][: ids.shape[1]], "bert/embeddings/LayerNorm")
         if "bert/encoder/embedding_hidden_mapping_in/kernel" in self.weights:
             x = self.dense(x, "bert/encoder/embedding_hidden_mapping_in")
         outputs = []
         for index in range(self.config.num_layers):
             layer = f"bert/encoder/layer_{index}"
-            x = x + self.attention(x, real, f"{layer}/attention")
+            x = x + self.attention(x, token_mask, f"{layer}/attention")
             x = self.layer_norm(x, f"{layer}/attention/output/LayerNorm")
             inner = self.dense(x, f"{layer}/intermediate/dense")
             inner = _activation(self.config.activation, inner)

@@ -17,16 +17,16 @@ SPACE, INSIDE, ALONE = 0, 1, 2
 SURROGATES = range(0xD800, 0xE000)
 
 
-def kind_of(character: str, known: dict[str, int]) -> int:
+def kind_of(character: str, kinds: dict[str, int]) -> int:
     """What the pre-tokenizer makes of a character between two letters."""
-    if character not in known:
+    if character not in kinds:
         parts = pre_tokenizers.BertPreTokenizer().pre_tokenize_str(f"a{character}b")
-        known[character] = {1: INSIDE, 2: SPACE, 3: ALONE}[len(parts)]
-    return known[character]
+        kinds[character] = {1: INSIDE, 2: SPACE, 3: ALONE}[len(parts)]
+    return kinds[character]
 
 
 def main(path: str) -> None:
-    """Asks, and writes the arrays."""
+    """Asks about all characters in all settings, and writes the arrays."""
     codes = np.zeros((8, 0x110000), np.uint16)
     # Code -> (what replaces the character, kind of each character of it). The first
     # four stand for the character itself, in a word and alone, nothing, and a space.
@@ -45,9 +45,9 @@ def main(path: str) -> None:
                 continue
             text = normalizer.normalize_str(chr(point))
             # Spaces around a Chinese character.
-            apart = len(text) >= 2 and text[0] == text[-1] == " "
-            text = text[1:-1] if apart else text
-            result = tuple(ALONE if apart else kind_of(c, kinds) for c in text)
+            is_apart = len(text) >= 2 and text[0] == text[-1] == " "
+            text = text[1:-1] if is_apart else text
+            result = tuple(ALONE if is_apart else kind_of(c, kinds) for c in text)
             if not text:
                 code = 2
             elif result == (SPACE,):

@@ -47,14 +47,14 @@ def run(request: dict, folder: pathlib.Path) -> None:
     for name, entry in request["models"].items():
         config = transformers.AutoConfig.from_pretrained(entry["folder"])
         kind = getattr(transformers, config.architectures[0])
-        model, loaded = kind.from_pretrained(
+        model, loading_info = kind.from_pretrained(
             entry["folder"],
             output_loading_info=True,
             dtype=torch.float32,
             # Its dropout is a module, which can be turned off.
             attn_implementation="eager",
         )
-        report = {key: sorted(map(str, loaded[key])) for key in loaded}
+        report = {key: sorted(map(str, loading_info[key])) for key in loading_info}
         report["config"] = config.to_dict()
         (folder / f"{name}.json").write_text(json.dumps(report, default=str))
         batch = request["batches"][entry["batch"]]
@@ -76,11 +76,11 @@ def tensors(batch: dict) -> dict[str, torch.Tensor]:
         "start_positions": "start_positions",
         "end_positions": "end_positions",
     }
-    return {names[ours]: torch.tensor(value) for ours, value in batch.items()}
+    return {names[name]: torch.tensor(value) for name, value in batch.items()}
 
 
 def write_outputs(model, batch, path) -> None:
-    """hidden_states [layers, b, s, H], and pooled_output and logits where there are."""
+    """Writes hidden_states [layers, b, s, H], and pooled_output and logits if any."""
     with torch.no_grad():
         output = model(**tensors(batch), output_hidden_states=True)
     arrays = {"hidden_states": torch.stack(output.hidden_states[1:]).numpy()}
@@ -97,20 +97,20 @@ def write_outputs(model, batch, path) -> None:
 
 
 def train(model, request) -> tuple[list[float], dict[str, np.ndarray]]:
-    """Losses of the first steps of AdamW, biases and layer norms not decayed; and the
-    gradients of the first step, before they are clipped."""
+    """Losses of the first steps of AdamW, which does not decay biases and layer norms,
+    and the gradients of the first step before they are clipped."""
     model.train()
     for module in model.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.0
-    decayed, others = [], []
+    decayed_parameters, exempt_parameters = [], []
     for name, parameter in model.named_parameters():
-        plain = name.endswith(".bias") or "LayerNorm" in name or "layer_norm" in name
-        (others if plain else decayed).append(parameter)
+        is_plain = name.endswith(".bias") or "LayerNorm" in name or "layer_norm" in name
+        (exempt_parameters if is_plain else decayed_parameters).append(parameter)
     optimizer = torch.optim.AdamW(
         [
-            {"params": decayed, "weight_decay": request["weight_decay"]},
-            {"params": others, "weight_decay": 0.0},
+            {"params": decayed_parameters, "weight_decay": request["weight_decay"]},
+            {"params": exempt_parameters, "weight_decay": 0.0},
         ],
         lr=request["learning_rate"],
         betas=(request["beta1"], request["beta2"]),
@@ -134,15 +134,15 @@ def train(model, request) -> tuple[list[float], dict[str, np.ndarray]]:
 def tokenize(request: dict, folder: pathlib.Path) -> None:
     """Ids of each line, and of pairs with their types, through AutoTokenizer."""
     tokenizer = transformers.AutoTokenizer.from_pretrained(request["folder"])
-    whole = tokenizer(
+    encoding = tokenizer(
         request["lines"], add_special_tokens=False, return_offsets_mapping=True
     )
-    ids = whole["input_ids"]
-    with_types = tokenizer(*map(list, zip(*request["pairs"], strict=True)))
+    ids = encoding["input_ids"]
+    pairs = tokenizer(*map(list, zip(*request["pairs"], strict=True)))
     result = {
         "ids": ids,
-        "offsets": whole["offset_mapping"],
-        "pairs": dict(with_types),
+        "offsets": encoding["offset_mapping"],
+        "pairs": dict(pairs),
         "special": {
             name: tokenizer.convert_tokens_to_ids(piece)
             for name, piece in tokenizer.special_tokens_map.items()
@@ -176,7 +176,7 @@ def embed(request: dict, folder: pathlib.Path) -> None:
     pooling = read(path / "1_Pooling" / "config.json")
     modes = {name for name, value in pooling.items() if value is True}
     assert modes == {"pooling_mode_mean_tokens"}
-    longest = read(path / "sentence_bert_config.json")["max_seq_length"]
+    max_length = read(path / "sentence_bert_config.json")["max_seq_length"]
     tokenizer = transformers.AutoTokenizer.from_pretrained(request["weights"])
     model = transformers.AutoModel.from_pretrained(request["weights"]).eval()
     vectors = []
@@ -185,7 +185,7 @@ def embed(request: dict, folder: pathlib.Path) -> None:
             request["texts"][start : start + 16],
             padding=True,
             truncation=True,
-            max_length=longest,
+            max_length=max_length,
             return_tensors="pt",
         )
         with torch.no_grad():

@@ -31,8 +31,8 @@ def call(action: str, request: dict, folder: pathlib.Path) -> pathlib.Path:
         `configs` by name, gives count.json, name -> parameters. "embed":
         folder (of sentence-transformers), weights (a folder, too), texts, gives
         embed.npz.
-      request: as above; JSON.
-      folder: made.
+      request: as above; becomes JSON.
+      folder: is made where it does not exist.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{action}.request.json"

@@ -6,7 +6,7 @@ import random
 import unicodedata
 
 COUNT = 10_000
-RANDOM = 2_000
+RANDOM_COUNT = 2_000
 
 _TRAPS = (
     "",
@@ -25,8 +25,8 @@ _TRAPS = (
     "ああああああああああ aaaaaaaaaaaaaaaa !!!!!!!!!!!",
 )
 
-# What stands before is there to be difficult.
-FIRST_REAL = len(_TRAPS) + RANDOM
+# The lines before this place are made to be difficult.
+FIRST_REAL = len(_TRAPS) + RANDOM_COUNT
 
 
 def real_lines(data_dir: str) -> list[str]:
@@ -67,7 +67,6 @@ def random_line(generator: random.Random) -> str:
 def stress_lines(data_dir: str) -> list[str]:
     """`COUNT` lines: traps, random Unicode, and a sample of the real ones."""
     generator = random.Random(0)
-    noise = [random_line(generator) for _ in range(RANDOM)]
-    real = real_lines(data_dir)
-    sample = generator.sample(real, COUNT - FIRST_REAL)
+    noise = [random_line(generator) for _ in range(RANDOM_COUNT)]
+    sample = generator.sample(real_lines(data_dir), COUNT - FIRST_REAL)
     return [*_TRAPS, *noise, *sample]

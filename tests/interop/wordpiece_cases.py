@@ -55,22 +55,22 @@ def pieces() -> list[str]:
     forms = set()
     for text in TEXTS:
         for form in ("NFC", "NFD"):
-            changed = unicodedata.normalize(form, text)
-            forms |= {*changed, *changed.lower(), *text, *text.lower()}
-    kept = sorted(c for c in forms - UNKNOWN if unicodedata.category(c)[0] not in "ZC")
+            normal_form = unicodedata.normalize(form, text)
+            forms |= {*normal_form, *normal_form.lower(), *text, *text.lower()}
+    chars = sorted(c for c in forms - UNKNOWN if unicodedata.category(c)[0] not in "ZC")
     words = ["cafe", "café", "stra", "##ße", "##sse", "한국", "##국어", "##ing", "two"]
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[unused1]"]
-    return [*special, *words, *kept, *(f"##{c}" for c in kept)]
+    return [*special, *words, *chars, *(f"##{c}" for c in chars)]
 
 
 def main(path: str) -> None:
-    """Asks for all settings, and writes the file."""
-    made = {"pieces": pieces(), "texts": TEXTS, "settings": []}
+    """Tokenises the texts in all settings, and writes the file."""
+    content = {"pieces": pieces(), "texts": TEXTS, "settings": []}
     for setting in range(8):
         lower, strip, chinese = (bool(setting & bit) for bit in (4, 2, 1))
         with tempfile.TemporaryDirectory() as folder:
             with open(f"{folder}/vocab.txt", "w", encoding="utf-8") as handle:
-                handle.writelines(f"{piece}\n" for piece in made["pieces"])
+                handle.writelines(f"{piece}\n" for piece in content["pieces"])
             config = {
                 "tokenizer_class": "BertTokenizer",
                 "do_lower_case": lower,
@@ -82,16 +82,16 @@ def main(path: str) -> None:
             with open(f"{folder}/config.json", "w") as handle:
                 json.dump({"model_type": "bert"}, handle)
             tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-        asked = tokenizer(TEXTS, add_special_tokens=False, return_offsets_mapping=True)
-        made["settings"].append(
+        tokens = tokenizer(TEXTS, add_special_tokens=False, return_offsets_mapping=True)
+        content["settings"].append(
             {
                 "rules": [lower, strip, chinese],
-                "ids": asked["input_ids"],
-                "offsets": asked["offset_mapping"],
+                "ids": tokens["input_ids"],
+                "offsets": tokens["offset_mapping"],
             }
         )
     with open(path, "w", encoding="ascii") as handle:
-        json.dump(made, handle, separators=(",", ":"))
+        json.dump(content, handle, separators=(",", ":"))
         handle.write("\n")
 
 

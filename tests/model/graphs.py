@@ -25,9 +25,11 @@ def make_builder(config, mesh, features, **settings):
 def feature_dims(dims, features):
     """name -> [batch, sequence] or [batch, predictions]."""
     predictions = features.get("masked_lm_positions", np.zeros([0, 1])).shape[1]
-    masked = [dims.batch, predictions_dim(predictions)]
-    tokens = [dims.batch, dims.sequence]
-    return {n: masked if n.startswith("masked_lm") else tokens for n in features}
+    masked_dims = [dims.batch, predictions_dim(predictions)]
+    token_dims = [dims.batch, dims.sequence]
+    return {
+        n: masked_dims if n.startswith("masked_lm") else token_dims for n in features
+    }
 
 
 def run_model(
@@ -89,8 +91,8 @@ def encoder_features(batch=4, seed=0):
 
 def masked_lm_loss(build, tensors):
     """The weighted sum of the cross-entropies at the masked positions."""
-    encoded = encode(build, tensors, tensors["masked_lm_positions"])[-1]
-    logits = OutputEmbedding(build).logits(encoded)
+    hidden = encode(build, tensors, tensors["masked_lm_positions"])[-1]
+    logits = OutputEmbedding(build).logits(hidden)
     losses, _ = softmax_cross_entropy(
         logits, tensors["masked_lm_ids"], build.dims.vocab
     )

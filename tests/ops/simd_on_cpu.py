@@ -15,21 +15,19 @@ from tests.helpers import SESSION_CONFIG
 
 # Stacks of tiny models' kernels.
 STACK_BYTES = 2**20
-
-
 # Chips of one host: 2 x 2.
-_HOST = (2, 2, 1)
+_HOST_SHAPE = (2, 2, 1)
 
 
 def slice_topology(tpu):
     """What a slice reports of itself: coordinates of all cores, host by host."""
     shape = (*tpu.chips, 1)[:3]
-    steps = zip(shape, _HOST, strict=True)
+    steps = zip(shape, _HOST_SHAPE, strict=True)
     hosts = itertools.product(*(range(0, size, step) for size, step in steps))
     coordinates = [
         [
             [x + dx, y + dy, z + dz, core]
-            for dx, dy, dz, core in np.ndindex(*_HOST, tpu.generation.cores)
+            for dx, dy, dz, core in np.ndindex(*_HOST_SHAPE, tpu.generation.cores)
         ]
         for x, y, z in hosts
     ]
@@ -74,11 +72,11 @@ class OneCore(WithoutProgram):
         super().__init__(shape, layout, None, [0], stack_bytes)
 
     def slice_device(self, replica):
-        """Anywhere."""
+        """Any device."""
         return ""
 
     def allreduce(self, x, mesh_axes, reduction_fn_string):
-        """Of one number: itself."""
+        """Of one slice: the slice itself."""
         return x.to_laid_out_tensor()
 
 
@@ -103,20 +101,20 @@ def run_compiled_loop(config, feature_sets):
       loss of the last step, and variables: name -> array, slots and global_step
       included.
     """
-    steps, built = len(feature_sets), []
+    steps, lowered_steps = len(feature_sets), []
 
-    def body(place, loss):
+    def body(index, loss):
         del loss
         features = {
-            name: tf.constant(np.stack([f[name] for f in feature_sets]))[place]
+            name: tf.constant(np.stack([f[name] for f in feature_sets]))[index]
             for name in feature_sets[0]
         }
         mesh = OneCore(*shape_and_layout(config.network.mesh))
-        built.append(build_step(config, features, Placement(mesh, None)))
-        with tf.control_dependencies([built[0].update]):
+        lowered_steps.append(build_step(config, features, Placement(mesh, None)))
+        with tf.control_dependencies([lowered_steps[0].update]):
             count = tf.assign_add(tf.train.get_global_step(), 1)
         with tf.control_dependencies([count]):
-            return [place + 1, tf.identity(built[0].loss)]
+            return [index + 1, tf.identity(lowered_steps[0].loss)]
 
     def program():
         return training_loop.while_loop(lambda i, _: i < steps, body, [0, 0.0])[1:]
@@ -124,13 +122,13 @@ def run_compiled_loop(config, feature_sets):
     with tf.Graph().as_default(), control_flow_of_tensorflow_1():
         tf.train.get_or_create_global_step()
         (loss,) = tf.xla.experimental.compile(program)
-        lowering = built[0].lowering
+        lowering = lowered_steps[0].lowering
         to_slices = lowering.copy_masters_to_slices()
         to_masters = lowering.copy_slices_to_masters()
         with tf.Session(config=SESSION_CONFIG) as session:
             session.run(tf.global_variables_initializer())
             session.run(to_slices)
-            last = session.run(loss)
+            last_loss = session.run(loss)
             session.run(to_masters)
             variables = {v.op.name: v for v in tf.global_variables()}
-            return last, session.run(variables)
+            return last_loss, session.run(variables)

@@ -51,7 +51,7 @@ def test_layer_norm_of_bfloat16_in_programs_of_xla():
         return OneCore(mtf.convert_to_shape(shape), mtf.convert_to_layout_rules(layout))
 
     inputs = {"x": (x, [ROWS, wide]), "y": (np.roll(x, 1, axis=1), [ROWS, wide])}
-    y, gradient = run_mesh(build, inputs, make=one_core)
+    y, gradient = run_mesh(build, inputs, make_impl=one_core)
     _, expected = run_mesh(build, inputs)
     x = x.astype(np.float64)
     normal = (x - x.mean(1, keepdims=True)) / x.std(1, keepdims=True)

@@ -1,4 +1,4 @@
-"""A corpus and a vocabulary as a reproduction makes them, in small."""
+"""A small corpus and vocabulary, as a reproduction makes them."""
 
 import json
 
@@ -20,7 +20,7 @@ def root():
 
 @pytest.fixture
 def folders(tmp_path, vocabulary):
-    """Of a Bible, tags and a treebank; nothing is in the files."""
+    """Folders of a Bible, tags and a treebank, whose files are empty."""
     return make_folders(tmp_path, vocabulary)
 
 
@@ -31,24 +31,24 @@ def shared_folders(tmp_path_factory, vocabulary):
 
 
 def make_folders(tmp_path, vocabulary):
-    data = tmp_path / "DATA"
+    data_dir = tmp_path / "DATA"
     for name in ("parallel_bible", "xtreme/udpos", "ud"):
-        (data / name).mkdir(parents=True)
-    (data / "xtreme/udpos/train-en.tsv").write_text("")
+        (data_dir / name).mkdir(parents=True)
+    (data_dir / "xtreme/udpos/train-en.tsv").write_text("")
     for split in ("dev", "test"):
-        (data / f"ud/en_ewt-ud-{split}.conllu").write_text("")
-    folders = find_folders(str(tmp_path / "work"), str(data), "runs")
-    made = tmp_path / "work/data"
-    (made / "vocabulary").mkdir(parents=True)
-    (made / "vocabulary/sentencepiece.model").symlink_to(vocabulary.path)
-    (made / "corpus").mkdir()
-    one = {"sentences": 1000, "characters": 100_000}
+        (data_dir / f"ud/en_ewt-ud-{split}.conllu").write_text("")
+    folders = find_folders(str(tmp_path / "work"), str(data_dir), "runs")
+    data_folder = tmp_path / "work/data"
+    (data_folder / "vocabulary").mkdir(parents=True)
+    (data_folder / "vocabulary/sentencepiece.model").symlink_to(vocabulary.path)
+    (data_folder / "corpus").mkdir()
+    size = {"sentences": 1000, "characters": 100_000}
     manifest = {
-        "splits": {"train": {"en": one, "de": one}, "eval": {"en": one, "de": one}}
+        "splits": {"train": {"en": size, "de": size}, "eval": {"en": size, "de": size}}
     }
-    (made / "corpus/manifest.json").write_text(json.dumps(manifest))
+    (data_folder / "corpus/manifest.json").write_text(json.dumps(manifest))
     for place in ("corpus/parallel/test/sentences", "sentences/test"):
-        (made / place).mkdir(parents=True)
+        (data_folder / place).mkdir(parents=True)
         for language in ("en", "de"):
-            (made / place / f"{language}.tsv").write_text("")
+            (data_folder / place / f"{language}.tsv").write_text("")
     return folders

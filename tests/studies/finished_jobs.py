@@ -13,12 +13,12 @@ from decoupled.training.events import write_scalars
 LANGUAGES = ("de", "en")
 VERSES, SEQUENCES = 10, 4
 # Row -> how many of 10 verses find their translation in layers 0 to 3, on test.
-TRANSLATED = {
+HIT_COUNTS = {
     "in_small": (1, 4, 6, 5),
     "e_small": (1, 3, 5, 1),
     "e_large": (1, 5, 7, 7),
 }
-GUESSED = {"in_small": 3.0, "e_small": 4.0, "e_large": 2.5}
+LOSSES = {"in_small": 3.0, "e_small": 4.0, "e_large": 2.5}
 
 
 def complete(job, seconds=10.0):
@@ -29,14 +29,14 @@ def complete(job, seconds=10.0):
 
 
 def write(job):
-    """What the job leaves, if it is one of those that are invented."""
+    """Writes what the job leaves, if its values are planted here."""
     os.makedirs(job.folder, exist_ok=True)
     if job.kind == "pretrain":
-        _pretraining(job)
+        _write_pretraining(job)
     elif job.name.startswith(ANALYSES):
-        made = _RESULTS[job.name.split("/")[1]]
+        make_results = _RESULTS[job.name.split("/")[1]]
         rows = [row_of_model(need) for need in job.needs]
-        result, arrays = made(rows, seed_of(job.name))
+        result, arrays = make_results(rows, seed_of(job.name))
         stem = f"{job.folder}/{job.arguments[0]}"
         with open(f"{stem}.json", "w") as handle:
             json.dump(result, handle)
@@ -46,7 +46,7 @@ def write(job):
     complete(job)
 
 
-def _pretraining(job):
+def _write_pretraining(job):
     row = row_of_model(job.name)
     total = {"masked_lm_loss": 3.0, "masked_lm_accuracy": 0.25}
     with open(f"{job.folder}/eval.json", "w") as handle:
@@ -62,7 +62,7 @@ def hits(row, seed, dev=False):
     """uint8 [layers, directions, verses]; a control finds one verse everywhere. On dev
     the second layer is best, in every row."""
     result = np.zeros([4, 2, VERSES], np.uint8)
-    counts = TRANSLATED.get(row, (1, 1, 1, 1))
+    counts = HIT_COUNTS.get(row, (1, 1, 1, 1))
     if dev:
         counts = (9, 2, 8, 3)
     for layer, count in enumerate(counts):
@@ -71,12 +71,12 @@ def hits(row, seed, dev=False):
 
 
 def _neighbours(dev):
-    def made(rows, seed):
+    def make_results(rows, seed):
         result = {"items": [f"v{n}" for n in range(VERSES)]}
         arrays = [hits(row, seed, dev) for row in rows]
         return result, {f"{i}/hits": of_row for i, of_row in enumerate(arrays)}
 
-    return made
+    return make_results
 
 
 def _masked_lm(rows, seed):
@@ -88,7 +88,7 @@ def _masked_lm(rows, seed):
     arrays = {}
     for index, row in enumerate(rows):
         # German is 0.5 nats harder.
-        loss = GUESSED.get(row, 6.0) + 0.01 * seed
+        loss = LOSSES.get(row, 6.0) + 0.01 * seed
         arrays[f"{index}/loss"] = counts * np.repeat([loss + 0.5, loss], SEQUENCES)
         arrays[f"{index}/correct"] = counts / 4
         arrays[f"{index}/predictions"] = counts

@@ -36,15 +36,15 @@ FALLS = {"e_small": -1.0, "e_large": -0.3}
 @functools.cache
 def first_study():
     """The contrasts of the first study, which had one of every kind of rule."""
-    saved = json.loads((DOCS / "first/study.json").read_text())
+    record = json.loads((DOCS / "first/study.json").read_text())
     return StudyConfig(
         first_rows=(),
         learning_rates={},
         control_rows=("coupled", "e_small"),
         dropped_rows=(),
         most_dropped=0,
-        claims={key: tuple(texts) for key, texts in saved["claims"].items()},
-        papers=saved["papers"],
+        claims={key: tuple(texts) for key, texts in record["claims"].items()},
+        papers=record["papers"],
     )
 
 
@@ -62,11 +62,13 @@ def measured(name, values, unit=POINTS, spread=1.0, baseline=None, better=1, see
     return Measured(name, unit, list(range(seeds)), by_row, baseline, better)
 
 
-def measures(rows=ROWS, **changed):
-    """Of all claims, for rows and their controls; `changed` ones in their place, None
-    without."""
+def measures(rows=ROWS, **changes):
+    """The measures of all claims, for rows and their controls, by key.
+
+    `changes` replaces some of them, or leaves them out where it is None.
+    """
     losses = {row: 8 - value / 10 for row, value in SCORES.items()}
-    planned = {
+    by_key = {
         "retrieval": measured("retrieval", SCORES),
         "udpos": measured("UD-POS", SCORES, baseline=20.0),
         "probes": measured("probes", SCORES, baseline=20.0),
@@ -74,19 +76,20 @@ def measures(rows=ROWS, **changed):
         "masked_lm_loss": measured("masked-LM loss", losses, NATS, 0.1, 7.0, -1),
         "word_similarity": measured("word similarity", WORDS),
         "last_layer": measured("last layer", FALLS, LOGITS, 0.1),
-    } | changed
-    taken = {key: each for key, each in planned.items() if each is not None}
-    for key, each in taken.items():
-        left = {r: v for r, v in each.values.items() if r.removeprefix(CONTROL) in rows}
-        taken[key] = dataclasses.replace(each, values=left)
-    return taken
+    } | changes
+    by_key = {key: measure for key, measure in by_key.items() if measure is not None}
+    for key, measure in by_key.items():
+        by_row = measure.values.items()
+        values = {row: v for row, v in by_row if row.removeprefix(CONTROL) in rows}
+        by_key[key] = dataclasses.replace(measure, values=values)
+    return by_key
 
 
-def curve(crossed, final=3.0):
-    """A curve that falls from the unigram entropy to `final` after `crossed`."""
+def curve(start, final=3.0):
+    """A curve that falls from the unigram entropy to `final` after step `start`."""
     steps = np.arange(10, STEPS + 1, 10)
-    falling = np.clip((steps - crossed) / (STEPS - crossed), 0, 1) ** 0.5
-    return Curve(steps, ENTROPY - (ENTROPY - final) * falling)
+    fall = np.clip((steps - start) / (STEPS - start), 0, 1) ** 0.5
+    return Curve(steps, ENTROPY - (ENTROPY - final) * fall)
 
 
 def curves(rows=ROWS):
@@ -98,25 +101,25 @@ def curves(rows=ROWS):
     }
 
 
-def study(rows=ROWS, taken=None, void=(), **facts):
+def study(rows=ROWS, by_key=None, void_rows=(), **facts):
     """A study.
 
     Args:
-      rows: that were run. taken: measures, all but word similarity by default.
-      void: rows that did not train. facts: changed ones.
+      rows: that were run. by_key: measures, all but word similarity by default.
+      void_rows: rows that did not train. facts: changes of facts.
     """
-    taken = measures(rows, word_similarity=None) if taken is None else taken
+    by_key = measures(rows, word_similarity=None) if by_key is None else by_key
     numbers = [
         Number(row, name, "mean", seed, float(value), f"runs/{row}/seed_{seed}")
-        for name, each in taken.items()
-        for row in each.values
-        for seed, value in zip(each.seeds, each.by_seed(row), strict=True)
+        for name, measure in by_key.items()
+        for row in measure.values
+        for seed, value in zip(measure.seeds, measure.by_seed(row), strict=True)
     ]
     numbers += [
-        Number(row, claims.LAYER_DROP, f"layers 1 to {kept}", seed, 60.0 + kept)
+        Number(row, claims.LAYER_DROP, f"layers 1 to {layers}", seed, 60.0 + layers)
         for row in ("e_small", "e_large")
         if row in rows
-        for kept in (1, 2)
+        for layers in (1, 2)
         for seed in SEEDS
     ]
     numbers += [
@@ -131,13 +134,13 @@ def study(rows=ROWS, taken=None, void=(), **facts):
         for rate in ("0.002", "0.004")
         if row in rows
     ]
-    described = {
+    row_by_name = {
         row: Row(row, tiny_model(), 1 if row == "add_layers" else 0) for row in rows
     }
-    trained = {row: f"Row {row} did not train." * (row in void) for row in rows}
+    reasons = {row: f"Row {row} did not train." * (row in void_rows) for row in rows}
     steps = mean(dict.fromkeys(SEEDS, 300.0), digits=0)
-    training = {row: Training(steps, "3.00", "3.10", trained[row]) for row in rows}
-    known = {
+    training = {row: Training(steps, "3.00", "3.10", reasons[row]) for row in rows}
+    facts = {
         "command": "decoupled reproduce --work_dir=w",
         "text": ["4 sentences."],
         "steps": STEPS,
@@ -152,7 +155,7 @@ def study(rows=ROWS, taken=None, void=(), **facts):
         "unigram_entropy": ENTROPY,
         "common_steps": 500,
         "doses": {"e_small": 16, "in_small": 96, "e_large": 384},
-    }
+    } | facts
     secondary = secondary_of(first_study())
-    evidence = gather(taken, trained, first_study(), secondary)
-    return Study({**known, **facts}, described, training, numbers, secondary, evidence)
+    evidence = gather(by_key, reasons, first_study(), secondary)
+    return Study(facts, row_by_name, training, numbers, secondary, evidence)

@@ -34,7 +34,7 @@ from decoupled.studies.study import (
 from decoupled.studies.study_jobs import StudyJobs, sized
 from decoupled.studies.study_page import write_page
 from tests.studies.conftest import make_folders
-from tests.studies.finished_jobs import GUESSED, TRANSLATED, complete, write_all
+from tests.studies.finished_jobs import HIT_COUNTS, LOSSES, complete, write_all
 from tests.studies.invented import DOCS
 
 CONTROL = "control:e_small"
@@ -115,8 +115,8 @@ def folder_of(folders, name):
 def test_the_layer_of_retrieval_is_chosen_on_dev_sentences(findings):
     result = findings.measured[claims.RETRIEVAL]
     assert result.seeds == [0, 1] and result.unit == "points" and result.better == 1
-    assert set(result.values) == {*TRANSLATED, CONTROL}
-    for row, counts in TRANSLATED.items():
+    assert set(result.values) == {*HIT_COUNTS, CONTROL}
+    for row, counts in HIT_COUNTS.items():
         # The input embedding, best on dev, is no layer.
         assert result.by_seed(row) == pytest.approx([10 * counts[2]] * 2)
         assert result.values[row]["P@1"].shape == (2, 10)
@@ -140,7 +140,7 @@ def test_losses_have_equal_weights_of_languages_and_the_unigram_entropy(findings
     loss = findings.measured[claims.LOSS]
     assert loss.better == -1 and loss.unit == "nats"
     assert loss.baseline == pytest.approx(5.5)
-    for row, value in GUESSED.items():
+    for row, value in LOSSES.items():
         assert loss.by_seed(row) == pytest.approx(
             [value + 0.25, value + 0.26], abs=1e-3
         )
@@ -195,11 +195,11 @@ def test_a_seed_that_a_job_lacks_leaves_its_measure(read, folders):
 
 def test_curves_and_rows(findings, read, folders):
     assert set(findings.curves) == {
-        (row, seed) for row in TRANSLATED for seed in (0, 1)
+        (row, seed) for row in HIT_COUNTS for seed in (0, 1)
     }
     assert findings.curves["e_small", 1].loss == pytest.approx([6, 5, 4])
     assert findings.facts["seeds"] == [0, 1]
-    assert list(findings.study.rows) == list(TRANSLATED)
+    assert list(findings.study.rows) == list(HIT_COUNTS)
     assert findings.study.training["e_small"].crosses == "150 ± 0"
     assert "nats below" in findings.study.training["e_small"].void
     # A job of another length is another job.

@@ -64,7 +64,7 @@ def document(tmp_path_factory):
     tags = {row: value + 3 for row, value in invented.SCORES.items()}
     tags = invented.measured("UD-POS", tags, baseline=20.0)
     taken = invented.measures(udpos=tags, word_similarity=None)
-    save(invented.study(taken=taken), {}, str(beside))
+    save(invented.study(by_key=taken), {}, str(beside))
     judged = write_page(str(path), load(str(beside)), invented.curves())
     assert verdicts(judged) == dict.fromkeys("1234567", "supported")
     return path
@@ -159,7 +159,7 @@ def test_rates_that_do_not_train_are_in_the_table_and_not_in_the_figure(
 
 def test_a_void_row_is_named(tmp_path, without_pictures):
     path = tmp_path / "r.md"
-    judged = write_page(str(path), invented.study(void=("e_large",)))
+    judged = write_page(str(path), invented.study(void_rows=("e_large",)))
     assert [verdicts(judged)[number] for number in "367"] == ["void"] * 3
     row = cells(section(path, "Curves of pre-training"), "e_large")
     assert row[3] == "Row e_large did not train."
@@ -177,7 +177,7 @@ def test_every_measure_stands_beside_its_control(document, tmp_path, without_pic
     scores = invented.SCORES | {"control:coupled": 30.0}
     taken = invented.measures(retrieval=invented.measured("retrieval", scores))
     path = tmp_path / "r.md"
-    judged = write_page(str(path), invented.study(taken=taken))
+    judged = write_page(str(path), invented.study(by_key=taken))
     assert verdicts(judged)["3"] == "not testable"
     assert (
         cells(section(path, title), claims.RETRIEVAL, "points", "coupled")[-1] == "no"

@@ -59,12 +59,12 @@ def documents(language, with_answers=True):
     questions = []
     for number, (question, answer) in enumerate(pairs):
         gold = {"text": answer, "answer_start": context.index(answer)}
-        stripped = {"text": "", "answer_start": 0}
+        empty_answer = {"text": "", "answer_start": 0}
         questions.append(
             {
                 "id": f"{language}-{number}",
                 "question": question,
-                "answers": [gold if with_answers else stripped],
+                "answers": [gold if with_answers else empty_answer],
             }
         )
     paragraph = {"context": context, "qas": questions}

@@ -14,7 +14,7 @@ TEXT = (
     "猫はマットの上に座り犬は後を追った",
     "고양이가 매트 위에 앉았고 개가 쫓아갔다",
 )
-# Of these nothing is left after normalisation.
+# Normalisation leaves nothing of these.
 INVISIBLE = ("\u200b", "\u200e\u200f", "\x01", "\x7f\x02", "", " ", "\u3000", "\ufeff")
 DIFFICULT = (
     *INVISIBLE,

@@ -21,7 +21,7 @@ NO_QUOTA = (
     "zone us-central1-a."
 )
 NO_ROOM = 'There is no more capacity in the zone "us-central1-a"'
-# What host_install.sh asks a Python for is answered here, which is faster.
+# It answers what host_install.sh asks a Python, which is faster.
 PYTHON = """
 case "$*" in
   -) if grep -q RECORD; then echo 2.15.0 abc; else echo "numpy>=1.26"; fi ;;
@@ -73,16 +73,16 @@ class Cloud:
         path.chmod(0o755)
 
     def health(self, code):
-        """What tpu_health ends with on the hosts."""
+        """Sets the exit code of tpu_health on the hosts."""
         (self.folder / "health").write_text(str(code))
 
     def devices(self, count):
-        """How many chips each host has."""
+        """Sets the number of chips of each host."""
         lines = (f"/dev/vfio/{number}\n" for number in range(count))
         (self.folder / "devices").write_text("".join(lines))
 
-    def environment(self, **more):
-        """Without waits, unless `more` says otherwise."""
+    def environment(self, **changes):
+        """The variables of a script without waits, and with `changes`."""
         return {
             **os.environ,
             "PATH": f"{self.folder / 'bin'}:{os.environ['PATH']}",
@@ -91,7 +91,7 @@ class Cloud:
             "DECOUPLED_TPU_BACKOFF": "0",
             "DECOUPLED_TPU_HEARTBEAT": "0.2",
             "DECOUPLED_TPU_GRACE": "60",
-            **more,
+            **changes,
         }
 
     def run(self, script, *options, **environment):
@@ -117,8 +117,8 @@ class Cloud:
 
     def calls(self, *words, program="gcloud"):
         """The calls of a program so far that have all these words."""
-        made = self._service.calls()
-        return [c[1:] for c in made if c[0] == program and set(words) <= set(c)]
+        calls = self._service.calls()
+        return [c[1:] for c in calls if c[0] == program and set(words) <= set(c)]
 
     def file(self, url):
         return self.folder / "gs" / url.removeprefix("gs://")
@@ -140,13 +140,13 @@ class Cloud:
 
 def dry_run(script, *options):
     """The commands that a dry run shows, as argument lists, without comments."""
-    # Before the flags of a job; and no gcloud of this machine is ever asked.
-    finished = subprocess.run(
+    # --dry-run stands before the flags of a job. This machine's gcloud is never asked.
+    process = subprocess.run(
         [SCRIPTS / script, "--dry-run", *options],
         capture_output=True,
         text=True,
         env={**os.environ, "CLOUDSDK_PYTHON": "/no/gcloud/in/a/dry/run"},
     )
-    assert finished.returncode == 0, finished.stderr
-    lines = [line for line in finished.stdout.splitlines() if not line.startswith("#")]
+    assert process.returncode == 0, process.stderr
+    lines = [line for line in process.stdout.splitlines() if not line.startswith("#")]
     return [shlex.split(line) for line in lines]

@@ -7,13 +7,13 @@ from tests.tpu_scripts.cloud import Cloud
 
 @pytest.fixture
 def make_cloud(tmp_path):
-    """Makes the service; ends at the end what still runs on its hosts."""
-    made = []
+    """Makes the service; after the test it ends what still runs on its hosts."""
+    clouds = []
 
     def make(**state):
-        made.append(Cloud(tmp_path, **state))
-        return made[-1]
+        clouds.append(Cloud(tmp_path, **state))
+        return clouds[-1]
 
     yield make
-    for cloud in made:
+    for cloud in clouds:
         cloud.close()

@@ -41,10 +41,10 @@ IFS= read -r -d '' answer <&3
 exec 3>&-
 eval "$answer"
 """
-# The options of gcloud 528 for what the scripts call; any other is an error.
-COMMON = {"--format", "--project", "--quiet"}
-PLACED = COMMON | {"--zone"}
-NEW = PLACED | {
+# The options of gcloud 528 for the commands of the scripts; any other is an error.
+COMMON_OPTIONS = {"--format", "--project", "--quiet"}
+ZONE_OPTIONS = COMMON_OPTIONS | {"--zone"}
+CREATION_OPTIONS = ZONE_OPTIONS | {
     "--accelerator-type",
     "--internal-ips",
     "--labels",
@@ -53,27 +53,27 @@ NEW = PLACED | {
     "--service-account",
     "--spot",
 }
-CONNECTED = PLACED | {"--worker", "--internal-ip"}
-KNOWN = {
-    "queued-resources create": NEW
+CONNECTION_OPTIONS = ZONE_OPTIONS | {"--worker", "--internal-ip"}
+OPTIONS = {
+    "queued-resources create": CREATION_OPTIONS
     | {"--node-id", "--runtime-version", "--valid-until-duration"},
-    "queued-resources delete": PLACED | {"--force", "--async"},
-    "queued-resources describe": PLACED,
-    "queued-resources list": PLACED | {"--filter"},
-    "tpu-vm create": NEW | {"--version", "--preemptible"},
-    "tpu-vm delete": PLACED | {"--async"},
-    "tpu-vm describe": PLACED,
-    "tpu-vm list": PLACED | {"--filter"},
-    "tpu-vm scp": CONNECTED | {"--recurse"},
-    "tpu-vm ssh": CONNECTED | {"--command"},
-    "storage cat": COMMON,
-    "storage cp": COMMON,
-    "storage rsync": COMMON | {"--recursive", "--exclude"},
+    "queued-resources delete": ZONE_OPTIONS | {"--force", "--async"},
+    "queued-resources describe": ZONE_OPTIONS,
+    "queued-resources list": ZONE_OPTIONS | {"--filter"},
+    "tpu-vm create": CREATION_OPTIONS | {"--version", "--preemptible"},
+    "tpu-vm delete": ZONE_OPTIONS | {"--async"},
+    "tpu-vm describe": ZONE_OPTIONS,
+    "tpu-vm list": ZONE_OPTIONS | {"--filter"},
+    "tpu-vm scp": CONNECTION_OPTIONS | {"--recurse"},
+    "tpu-vm ssh": CONNECTION_OPTIONS | {"--command"},
+    "storage cat": COMMON_OPTIONS,
+    "storage cp": COMMON_OPTIONS,
+    "storage rsync": COMMON_OPTIONS | {"--recursive", "--exclude"},
 }
 
 
-class Refused(Exception):
-    """What gcloud says where it ends with an error."""
+class GcloudError(Exception):
+    """gcloud ends with this message and code 1."""
 
 
 class Service:
@@ -111,19 +111,19 @@ class Service:
             except OSError:
                 return
             with connection:
-                received = _received(connection)
-                if not received:
+                request = _read_request(connection)
+                if not request:
                     # A test has ended whoever called.
                     continue
-                worker, folder, program, *words = received
+                worker, folder, program, *words = request
                 with self._lock:
                     self._calls.append([program, *words])
                     try:
                         answer = self._answer(program, words, worker, folder)
-                    except Refused as refused:
-                        answer = _said(f"ERROR: (gcloud) {refused}\n", 2) + "exit 1\n"
+                    except GcloudError as error:
+                        answer = _printf(f"ERROR: (gcloud) {error}\n", 2) + "exit 1\n"
                     except Exception:
-                        answer = _said(traceback.format_exc(), 2) + "exit 70\n"
+                        answer = _printf(traceback.format_exc(), 2) + "exit 70\n"
                 connection.sendall(answer.encode())
 
     def _answer(self, program, words, worker, folder):
@@ -131,15 +131,15 @@ class Service:
             # Hosts after the first have nothing to do.
             return self._train(words[2:]) if worker == "0" else ""
         start = 2 if words[:2] == ["compute", "tpus"] else 0
-        name, rest = " ".join(words[start : start + 2]), words[start + 2 :]
-        options = dict(w.partition("=")[::2] for w in rest if w.startswith("--"))
-        if unknown := set(options) - KNOWN[name]:
-            raise Refused(f"unrecognized arguments: {' '.join(unknown)}")
+        name, arguments = " ".join(words[start : start + 2]), words[start + 2 :]
+        options = dict(w.partition("=")[::2] for w in arguments if w.startswith("--"))
+        if unknown := set(options) - OPTIONS[name]:
+            raise GcloudError(f"unrecognized arguments: {' '.join(unknown)}")
         group, verb = name.split()
-        others = [word for word in rest if not word.startswith("--")]
+        names = [word for word in arguments if not word.startswith("--")]
         if group == "storage":
-            return self._store(verb, *others, folder=folder)
-        return getattr(self, f"_{verb}")(group == "queued-resources", others, options)
+            return self._store(verb, *names, folder=folder)
+        return getattr(self, f"_{verb}")(group == "queued-resources", names, options)
 
     def _home(self, name, worker=0):
         return f"{self._folder}/hosts/{name}" + (f".{worker}" if worker else "")
@@ -151,48 +151,48 @@ class Service:
         for home in self._homes(name):
             shutil.rmtree(home, ignore_errors=True)
 
-    def _create(self, queued, words, options):
+    def _create(self, is_queued, words, options):
         life = next_of(self._state, "lives")
         if "error" in life:
-            raise Refused(life["error"])
+            raise GcloudError(life["error"])
         labels = dict(pair.split("=") for pair in options["--labels"].split(","))
-        default = ["ACTIVE"] if queued else ["READY"]
+        default = ["ACTIVE"] if is_queued else ["READY"]
         states = list(life.get("states", default))
-        slice_ = {**life, "queued": queued, "labels": labels, "states": states}
+        slice_ = {**life, "queued": is_queued, "labels": labels, "states": states}
         slice_["type"] = options["--accelerator-type"]
-        slice_["image"] = options["--runtime-version" if queued else "--version"]
+        slice_["image"] = options["--runtime-version" if is_queued else "--version"]
         slice_.setdefault("hosts", count_hosts(slice_["type"]))
         self._state["slices"][words[0]] = slice_
         for worker in range(slice_["hosts"]):
             os.makedirs(self._home(words[0], worker))
         if "lost_answer" in life:
-            raise Refused(life["lost_answer"])
+            raise GcloudError(life["lost_answer"])
         return ""
 
-    def _describe(self, queued, words, options):
+    def _describe(self, is_queued, words, options):
         if self._state.get("describe_error"):
-            raise Refused(self._state["describe_error"])
+            raise GcloudError(self._state["describe_error"])
         name = words[0]
         slice_ = self._state["slices"].get(name)
         if slice_ is not None and slice_["states"][0] == "DELETED":
             slice_ = None
-        if slice_ is None or (queued and not slice_["queued"]):
-            raise Refused(f"NOT_FOUND: Resource '{name}' was not found")
+        if slice_ is None or (is_queued and not slice_["queued"]):
+            raise GcloudError(f"NOT_FOUND: Resource '{name}' was not found")
         if "runtimeVersion" in options["--format"]:
-            return _said("{type}|{image}|{hosts}\n".format(**slice_))
+            return _printf("{type}|{image}|{hosts}\n".format(**slice_))
         self._lose(name, slice_)
-        current = slice_["states"][0]
-        if queued == slice_["queued"] and len(slice_["states"]) > 1:
+        state = slice_["states"][0]
+        if is_queued == slice_["queued"] and len(slice_["states"]) > 1:
             slice_["states"].pop(0)
-        if queued:
-            fields = [current, slice_["labels"]["project"], slice_.get("message", "")]
+        if is_queued:
+            fields = [state, slice_["labels"]["project"], slice_.get("message", "")]
         else:
-            node_state = "READY" if current == "ACTIVE" else current
+            node_state = "READY" if state == "ACTIVE" else state
             fields = [node_state, slice_["labels"]["project"], "HEALTHY"]
-        return _said("|".join(fields) + "\n")
+        return _printf("|".join(fields) + "\n")
 
     def _lose(self, name, slice_):
-        """Takes a slice away whose time has come."""
+        """Takes a slice away if it is lost by now."""
         if "lost" not in slice_:
             return
         step, end = slice_["lost"]
@@ -214,11 +214,11 @@ class Service:
                 except ProcessLookupError:
                     pass
 
-    def _delete(self, queued, words, options):
+    def _delete(self, is_queued, words, options):
         if self._state.get("delete_error"):
-            raise Refused(self._state["delete_error"])
+            raise GcloudError(self._state["delete_error"])
         if words[0] not in self._state["slices"]:
-            raise Refused(f"NOT_FOUND: Resource '{words[0]}' was not found")
+            raise GcloudError(f"NOT_FOUND: Resource '{words[0]}' was not found")
         del self._state["slices"][words[0]]
         if "--async" not in options:
             # A host that deletes its own slice has nobody left to tell.
@@ -226,22 +226,22 @@ class Service:
         self._remove_homes(words[0])
         return ""
 
-    def _list(self, queued, words, options):
+    def _list(self, is_queued, words, options):
         slices = self._state["slices"].items()
-        return _said("".join(f"{name} {x['states'][0]}\n" for name, x in slices))
+        return _printf("".join(f"{name} {x['states'][0]}\n" for name, x in slices))
 
     def _ready_hosts(self, name, options):
         """Worker -> home folder, of the hosts of --worker."""
         slice_ = self._state["slices"].get(name)
         if slice_ is None or slice_["states"][0] not in ("ACTIVE", "READY"):
-            raise Refused(f"TPU {name} is not in a usable state")
+            raise GcloudError(f"TPU {name} is not in a usable state")
         first, _, last = options["--worker"].partition("-")
         if first == "all":
             first, last = 0, slice_["hosts"] - 1
         workers = range(int(first), int(last or first) + 1)
         return {worker: self._home(name, worker) for worker in workers}
 
-    def _ssh(self, queued, words, options):
+    def _ssh(self, is_queued, words, options):
         """The hosts run the command; the largest exit code is that of all."""
         if options["--command"].endswith(" running") and self._state.get("silent"):
             self._state["silent"] -= 1
@@ -254,7 +254,7 @@ class Service:
         ]
         return "code=0\n" + "".join(lines) + "exit $code\n"
 
-    def _scp(self, queued, words, options):
+    def _scp(self, is_queued, words, options):
         name, _, folder = words[-1].partition(":")
         for home in self._ready_hosts(name, options).values():
             for source in words[:-1]:
@@ -264,15 +264,15 @@ class Service:
     def _store(self, verb, *urls, folder):
         if verb == "cat":
             if self._state.get("read_error"):
-                raise Refused(self._state["read_error"])
+                raise GcloudError(self._state["read_error"])
             path = self._local(urls[0])
             if not os.path.exists(path):
-                what = f"The following URLs matched no objects or files:\n{urls[0]}"
-                raise Refused(what)
+                message = f"The following URLs matched no objects or files:\n{urls[0]}"
+                raise GcloudError(message)
             with open(path) as handle:
-                return _said(handle.read())
+                return _printf(handle.read())
         if self._state.get("write_error") and urls[1].startswith("gs://"):
-            raise Refused(self._state["write_error"])
+            raise GcloudError(self._state["write_error"])
         _copy(*(os.path.join(folder, self._local(url)) for url in urls))
         return ""
 
@@ -284,12 +284,12 @@ class Service:
         options = dict(flag.partition("=")[::2] for flag in flags)
         folder = self._local(options["--model_dir"])
         checkpoint = f"{folder}/checkpoint"
-        answer = _said(f"starts at step {step_of(checkpoint)}\n")
+        answer = _printf(f"starts at step {step_of(checkpoint)}\n")
         for action in next_of(self._state, "runs"):
             verb, _, number = action.partition(" ")
             if verb == "of":
-                # The step that the last of all steps is.
-                answer += _said(f"step {step_of(checkpoint)}/{number}\n")
+                # A line of progress, with the number of all steps.
+                answer += _printf(f"step {step_of(checkpoint)}/{number}\n")
             elif verb == "evaluate":
                 with open(f"{folder}/eval.json", "w") as handle:
                     json.dump({"global_step": step_of(checkpoint)}, handle, indent=2)
@@ -303,23 +303,23 @@ class Service:
             elif verb == "hang":
                 answer += "exec sleep 60\n"
             elif verb == "exit":
-                answer += _said(f"ends with {number}\n") + f"exit {number}\n"
+                answer += _printf(f"ends with {number}\n") + f"exit {number}\n"
         return answer
 
 
-def _received(connection):
+def _read_request(connection):
     """The client's worker, folder, program and arguments."""
-    received = b""
+    request = b""
     # The first field counts the arguments; three others are before them.
-    while received.count(b"\0") < 4 + int(received.partition(b"\0")[0] or 0):
-        more = connection.recv(65536)
-        if not more:
+    while request.count(b"\0") < 4 + int(request.partition(b"\0")[0] or 0):
+        data = connection.recv(65536)
+        if not data:
             break
-        received += more
-    return received.decode().split("\0")[1:-1]
+        request += data
+    return request.decode().split("\0")[1:-1]
 
 
-def _said(text, descriptor=1):
+def _printf(text, descriptor=1):
     return f"printf %s {shlex.quote(text)} >&{descriptor}\n"
 
 

@@ -30,15 +30,15 @@ from tests.training.runs import run_spec, with_training
 
 # Private, and to be imported after `compat` alone.
 tpu_context = sys.modules[compat.estimator.tpu.TPUEstimator.__module__].tpu_context
-# Nobody answers here, and nobody is asked before a session is made.
+# Nothing answers at this address, and nothing asks there before a session is made.
 ADDRESS = Hardware(tpu=TpuAddress("grpc://10.0.0.1:8470"))
 
 
-class _Begun(Exception):
-    """All hooks have begun and the graph is complete."""
+class _Stop(Exception):
+    """Ends a run whose hooks have begun and whose graph is complete."""
 
 
-class Built(NamedTuple):
+class BuiltGraph(NamedTuple):
     """What TPUEstimator built.
 
     graph: the host's, with the program inside. hooks: of the session, which have begun.
@@ -80,10 +80,10 @@ def metadata(slice_type, hosts):
     )
 
 
-def describe(found):
+def describe(system):
     """A patch under which every TPUEstimator finds the slice of `metadata`."""
     return mock.patch.object(
-        tpu_context._InternalTPUContext, "_get_tpu_system_metadata", lambda self: found
+        tpu_context._InternalTPUContext, "_get_tpu_system_metadata", lambda self: system
     )
 
 
@@ -97,7 +97,7 @@ def build(mode, graph, input_fn, folder, slice_type="v2-8", hosts=1, **training)
       training: changes of `tiny_training`.
 
     Returns:
-      Built.
+      BuiltGraph.
     """
     init_checkpoint = training.pop("init_checkpoint", None)
     if mode == "predict":
@@ -112,19 +112,19 @@ def build(mode, graph, input_fn, folder, slice_type="v2-8", hosts=1, **training)
             loop.predict(graph.network, spec, batch_size, input_fn)
         ),
     }
-    built = []
+    graphs = []
 
     def session(creator):
         creator._scaffold.finalize()
-        built.append(tf.get_default_graph())
-        raise _Begun
+        graphs.append(tf.get_default_graph())
+        raise _Stop
 
     hooks = []
     begin = monitored_session._MonitoredSession.__init__
 
-    def with_hooks(self, creator, given, *rest, **more):
-        hooks.extend(given or [])
-        begin(self, creator, given, *rest, **more)
+    def with_hooks(self, creator, session_hooks, *arguments, **options):
+        hooks.extend(session_hooks or [])
+        begin(self, creator, session_hooks, *arguments, **options)
 
     with (
         describe(metadata(slice_type, hosts)),
@@ -135,8 +135,8 @@ def build(mode, graph, input_fn, folder, slice_type="v2-8", hosts=1, **training)
     ):
         try:
             calls[mode]()
-        except _Begun:
-            return Built(built[0], hooks)
+        except _Stop:
+            return BuiltGraph(graphs[0], hooks)
     raise AssertionError(f"{mode} has made no session")
 
 
@@ -171,7 +171,7 @@ def one_core():
     """TPUEstimator's own loop on this host, as if its CPU were a slice of one core.
 
     Infeed and outfeed are queues, and the program is the loop that TPUEstimator has
-    built, not compiled. All the rest is what runs on a TPU: threads, hooks, host calls.
+    built, not compiled. All else is what runs on a TPU: threads, hooks, host calls.
 
     Yields:
       ADDRESS of the slice, for `Run.tpu`.
@@ -183,7 +183,7 @@ def one_core():
         queue.set_configuration_from_sharded_input_tensors(inputs)
         return [infeed.put(inputs[0])]
 
-    def run_here(program, inputs, **sharding):
+    def run_on_host(program, inputs, **sharding):
         del sharding
         outputs = program(*(values[0] for values in inputs))
         return tf.no_op(), tf.nest.flatten(outputs)
@@ -194,9 +194,9 @@ def one_core():
         (tpu_feed.InfeedQueue, "generate_dequeue_op", lambda *_, **__: infeed.get()),
         (tpu_ops, "outfeed_enqueue_tuple", outfeed.put),
         (tpu_ops, "outfeed_dequeue_tuple", lambda **_: outfeed.get()),
-        (tpu_rewriting, "split_compile_and_shard", run_here),
+        (tpu_rewriting, "split_compile_and_shard", run_on_host),
     ]
-    found = tpu_system_metadata.TPUSystemMetadata(
+    system = tpu_system_metadata.TPUSystemMetadata(
         num_cores=1,
         num_hosts=1,
         num_of_cores_per_host=1,
@@ -207,7 +207,7 @@ def one_core():
         devices=(),
     )
     with contextlib.ExitStack() as stack:
-        stack.enter_context(describe(found))
+        stack.enter_context(describe(system))
         for owner, name, stand_in in patches:
             stack.enter_context(mock.patch.object(owner, name, stand_in))
         yield Hardware(tpu=TpuAddress("local"))

@@ -20,8 +20,8 @@ def _rate(peak, schedule, step):
         return peak * step / schedule.warmup_steps
     if schedule.decay == "constant":
         return peak
-    left = schedule.train_steps - step
-    return peak * left / (schedule.train_steps - schedule.warmup_steps)
+    steps_left = schedule.train_steps - step
+    return peak * steps_left / (schedule.train_steps - schedule.warmup_steps)
 
 
 def _is_decayed(name):
@@ -52,11 +52,11 @@ def train(model, optimizer, schedule, weights, batches, frozen=()):
         tensors = {name: tf.constant(value) for name, value in x.items()}
         with tf.GradientTape() as tape:
             tape.watch(tensors)
-            counted = batch["masked_lm_weights"].astype(np.float64)
-            each = Reference(model, tensors).losses(batch)
-            loss = tf.reduce_sum(each * counted) / counted.sum()
-        found = tape.gradient(loss, {name: tensors[name] for name in names})
-        g = {name: tf.convert_to_tensor(value).numpy() for name, value in found.items()}
+            token_weights = batch["masked_lm_weights"].astype(np.float64)
+            token_losses = Reference(model, tensors).losses(batch)
+            loss = tf.reduce_sum(token_losses * token_weights) / token_weights.sum()
+        gradients = tape.gradient(loss, {name: tensors[name] for name in names})
+        g = {n: tf.convert_to_tensor(value).numpy() for n, value in gradients.items()}
         norm = math.sqrt(sum((value**2).sum() for value in g.values()))
         scale = min(1.0, optimizer.clip_norm / norm) if optimizer.clip_norm else 1.0
         rate = _rate(optimizer.learning_rate, schedule, step)

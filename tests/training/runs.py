@@ -100,7 +100,7 @@ def build_evaluation(network, features, placement=None):
 
 
 def built_step(config):
-    """The graph of an optimizer step on one batch, to look at."""
+    """The graph of an optimizer step on one batch, for tests that inspect it."""
     features = masked_lm_features(config.training.batch_size)
     with tf.Graph().as_default():
         return build_step(config, {n: tf.constant(x) for n, x in features.items()})
@@ -129,28 +129,28 @@ class Steps:
             lowered = build_step(config, features)
             self.lowering = lowered.lowering
             self._initialize = tf.global_variables_initializer()
-            self._saved = {
+            self._variables = {
                 name: tf.convert_to_tensor(v) for name, v in saved_variables().items()
             }
             self._to_slices = self.lowering.copy_masters_to_slices()
             self._to_masters = self.lowering.copy_slices_to_masters()
             with tf.control_dependencies([lowered.update]):
-                counted = tf.assign_add(step, 1)
-            self._fetched = (counted, lowered.loss, lowered.scalars["gradient_norm"])
+                count = tf.assign_add(step, 1)
+            self._fetches = (count, lowered.loss, lowered.scalars["gradient_norm"])
 
     def initial(self):
         """name -> array of every variable before the first step, slots included."""
         with tf.Session(graph=self._graph, config=self._session) as session:
             session.run(self._initialize)
-            return session.run(self._saved)
+            return session.run(self._variables)
 
     @contextlib.contextmanager
-    def trained(self, steps):
-        """A session after some steps from initial weights, and what each has given."""
+    def session_after(self, steps):
+        """A session after some steps from initial weights, and the steps' results."""
         with tf.Session(graph=self._graph, config=self._session) as session:
             session.run(self._initialize)
             session.run(self._to_slices)
-            yield session, [session.run(self._fetched) for _ in range(steps)]
+            yield session, [session.run(self._fetches) for _ in range(steps)]
 
     def run(self, steps):
         """Steps from initial weights.
@@ -159,9 +159,9 @@ class Steps:
           variables: name -> array after the last step, slots included.
           losses: float32 [steps]. norms: of the gradient, float32 [steps].
         """
-        with self.trained(steps) as (session, results):
+        with self.session_after(steps) as (session, results):
             session.run(self._to_masters)
-            variables = session.run(self._saved)
+            variables = session.run(self._variables)
         _, losses, norms = zip(*results, strict=True)
         return variables, np.array(losses), np.array(norms)
 
@@ -172,8 +172,8 @@ def run_steps(config, steps, feature_sets=None):
 
 
 def tile_everything(monkeypatch):
-    """From here on matrices are updated and cast a few rows at a time, where they can
-    be, and kernels are compiled; for tiny tensors nothing of this is done else."""
+    """Makes later code update and cast matrices a few rows at a time, where it can, and
+    compile kernels, which it does not do for tiny tensors else."""
     patches = {
         "training.optimizer.as_factored": functools.partial(as_factored, smallest=1),
         "ops.gradients._NORM_SHARE": 1e9,
@@ -191,15 +191,15 @@ def run_spec(folder):
 
 
 class SignalAtStep(StopOnSignal):
-    """A signal comes while a step runs: in one start of the session, the `step`-th."""
+    """Sends a signal to this process while the `step`-th step of a session runs."""
 
     def __init__(self, number, step):
         super().__init__()
-        self._number, self._left = number, step
+        self._number, self._steps_left = number, step
 
     def after_steps(self):
-        self._left -= 1
-        if not self._left:
+        self._steps_left -= 1
+        if not self._steps_left:
             os.kill(os.getpid(), self._number)
         return super().after_steps()
 
@@ -216,8 +216,8 @@ def step_features(step):
 
 def head_features(task, rows=8):
     """Features of one batch of a fine-tuning task."""
-    masked = masked_lm_features(rows)
-    features = {name: masked[name] for name in masked if name.startswith("input_")}
+    batch = masked_lm_features(rows)
+    features = {name: batch[name] for name in batch if name.startswith("input_")}
     numbers = np.zeros([rows], np.int32)
     if isinstance(task, Tagging):
         ones = np.ones([rows, task.sequence_length], np.int32)
@@ -254,9 +254,9 @@ def constant_batches(features):
     return lambda step: constant_input_fn(features)
 
 
-def train_run(config, spec, input_fn_from=stepping_input_fn, **more):
+def train_run(config, spec, input_fn_from=stepping_input_fn, **options):
     """Trains to the end of the schedule; returns `checkpoint_values`."""
-    train(config, spec, input_fn_from, **more)
+    train(config, spec, input_fn_from, **options)
     return checkpoint_values(spec.model_dir)
 
 
@@ -297,10 +297,10 @@ def checkpoint_names(folder):
 def assert_equal_values(first, second):
     """Two dicts of arrays are the same, bit by bit."""
     assert sorted(first) == sorted(second)
-    different = [
+    differences = [
         name for name in first if not np.array_equal(first[name], second[name])
     ]
-    assert not different
+    assert not differences
 
 
 def largest_difference(first, second):

@@ -47,7 +47,7 @@ def trained_slices(config):
             tuple(implementation.slice_begin(variable.shape, number))
             for number in range(implementation.size)
         ]
-    with steps.trained(STEPS) as (session, _):
+    with steps.session_after(STEPS) as (session, _):
         values = session.run(slices)
     return {n: list(zip(begins[n], values[n], strict=True)) for n in values}
 

@@ -27,8 +27,8 @@ from decoupled.tasks.tagging_files import TaggedSentence
 from tests.command_line import decoupled, mistake
 from tests.exports.models import (
     finetuned_weights,
+    model_and_task,
     model_config,
-    opened,
     saving_only,
     write_model_dir,
 )
@@ -73,7 +73,7 @@ def make_export(folder, vocabulary, kind, labels, data, outputs, answers=None):
     # What `predict` reads, beside the vocabulary.
     with saving_only("tagger", "span_model", "classifier", "regressor"):
         export(
-            *opened(str(run)), str(folder / "export"), sequence_length=LENGTH,
+            *model_and_task(str(run)), str(folder / "export"), sequence_length=LENGTH,
             mlm=False, overwrite=False,
         )  # fmt: skip
     assets = folder / "export/preprocessor/assets"

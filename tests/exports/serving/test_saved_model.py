@@ -20,12 +20,12 @@ from tests.exports.conftest import FINETUNED, LABELS
 from tests.exports.models import (
     VOCABULARY_SIZE,
     finetuned_weights,
+    model_and_task,
     model_config,
-    not_saved,
-    opened,
     pretrained_weights,
     random_batch,
     saving_only,
+    write_empty_model,
     write_model_dir,
 )
 from tests.exports.reference import Reference
@@ -316,7 +316,7 @@ def test_without_mlm_no_output_embedding_is_inside(
     def save(root, path, signatures):
         # Of a SavedModel, the variables alone.
         assert not hasattr(root, "mlm") and list(signatures) == ["serving_default"]
-        not_saved(path)
+        write_empty_model(path)
         root.write(f"{path}/variables/variables")
 
     monkeypatch.setattr(tf.saved_model, "save", save)
@@ -457,7 +457,7 @@ def export_to(target, model_dir, *saved, overwrite=False):
     """An export without MLM head, which saves the models of these names."""
     with saving_only(*saved):
         export(
-            *opened(model_dir),
+            *model_and_task(model_dir),
             str(target),
             sequence_length=16,
             mlm=False,
@@ -504,7 +504,7 @@ def test_an_empty_folder_is_filled_and_an_export_replaced_only_when_asked(
     def save(root, path, signatures):
         # Saving itself is tested elsewhere, and takes seconds.
         saved[os.path.basename(path)] = list(signatures)
-        not_saved(path)
+        write_empty_model(path)
 
     monkeypatch.setattr(tf.saved_model, "save", save)
     target = tmp_path / "exports" / "out"

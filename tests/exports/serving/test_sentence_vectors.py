@@ -10,7 +10,7 @@ from decoupled.analyses.models import layer_vectors
 from decoupled.core.release import tf
 from decoupled.exports.serving.encoder import FEATURES
 from decoupled.tasks.classification import pack_texts
-from tests.analyses.sentences import ENGLISH, OTHERS, open_model, retrieval
+from tests.analyses.sentences import ENGLISH, OTHER_LANGUAGES, open_model, retrieval
 from tests.command_line import decoupled, mistake
 from tests.exports.models import (
     finetuned_weights,
@@ -20,7 +20,7 @@ from tests.exports.models import (
 )
 
 LENGTH = 16
-TEXTS = [*ENGLISH, "", *OTHERS]
+TEXTS = [*ENGLISH, "", *OTHER_LANGUAGES]
 
 
 def export(model_dir, target, *flags, **settings):

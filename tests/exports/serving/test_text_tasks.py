@@ -17,8 +17,8 @@ from decoupled.data.vocabulary_training import train_vocabulary
 from decoupled.exports.serving.saved_model import export
 from tests.command_line import decoupled
 from tests.exports.models import (
+    model_and_task,
     model_config,
-    opened,
     pretrained_weights,
     write_model_dir,
 )
@@ -125,7 +125,7 @@ def tune(folder, task):
     run_finetuning(*arguments, "train")
     run_finetuning(*arguments, "predict")
     export(
-        *opened(str(folder / task)),
+        *model_and_task(str(folder / task)),
         str(folder / task / "export"),
         sequence_length=LENGTH,
         mlm=False,

@@ -17,8 +17,8 @@ from tests.command_line import decoupled
 from tests.exports.models import (
     finetuned_weights,
     model_config,
-    not_saved,
     saving_only,
+    write_empty_model,
     write_model_dir,
 )
 
@@ -52,7 +52,7 @@ def classifier(tmp_path_factory, vocabulary):
             save(root, path, signatures=signatures)
         else:
             made[name] = root
-            not_saved(path)
+            write_empty_model(path)
 
     with (
         mock.patch.object(tf.saved_model, "save", save_or_keep),

@@ -1,4 +1,4 @@
-"""What JAX reads once in a process: how many devices, and where programs are kept."""
+"""What JAX reads once in a process: the number of devices, and the cache's folder."""
 
 from importlib.util import find_spec
 
