@@ -15,7 +15,7 @@ from decoupled.corpora.wikipedia.wiki_templates import HOLE
 
 # Version of the rules that split and choose sentences. Every change of them adds 1, so
 # that a corpus made with older rules is not reused.
-RULES = 6
+RULES = 7
 
 SHORT = "lines that are too short"
 NO_TEXT = "lines of numbers and signs"
@@ -94,7 +94,8 @@ _MARKUP = re.compile(
     r"[\[\]{}|<>='&:_~](?:(?<=[{}|<>])|(?<=\[)(?:\[|\d*\])|(?<=\])\]|(?<==)=|(?<=')'"
     r"|(?<=:)//|(?<=&)#?\w+;|(?<=_)_|(?<=~)~~)"
 )
-_LEADING = " \t,;:،؛、，；。)]）*#•·-–—"
+# A dash before a digit is a minus sign.
+_LEADING = re.compile(r"^(?:(?![-–]\d)[ \t,;:،؛、，；。)\]）*#•·\-–—])+")
 # Only round brackets: "[A] trial" and "[a]ny trial" begin a quoted sentence.
 _SMALL_IN_BRACKETS = re.compile(r"[(（][\"'“„«‹”‘‚]*(?P<letter>[^\W\d_])")
 _BRACKETS = re.compile(r"\([^()]*\)|（[^（）]*）")
@@ -144,7 +145,7 @@ def clean_sentences(
     sentences = []
     for paragraph in paragraphs:
         for sentence in split_sentences(paragraph, language, min_characters):
-            sentence = sentence.lstrip(_LEADING)
+            sentence = _LEADING.sub("", sentence)
             reason = _fault(sentence, min_characters)
             if reason:
                 dropped[reason] += 1
@@ -254,4 +255,4 @@ def _is_short(text, min_characters):
 
 
 def _is_short_text(text, min_characters):
-    return _is_short(text, min_characters) and _fault(text.lstrip(_LEADING), 0) is None
+    return _is_short(text, min_characters) and _fault(_LEADING.sub("", text), 0) is None

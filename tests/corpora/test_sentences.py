@@ -190,6 +190,7 @@ def test_what_is_no_text_is_left_out_and_counted():
         "A [[link that is open. The {{template stays open. See http://a.org now.",
         "1990–1995: 12, 13, 14, 15 (16) 17%.",
         "* ; , The start is stripped.",
+        "- -5 degrees are not 5 degrees.",
     ]
     dropped = collections.Counter()
     assert clean_sentences(paragraphs, "en", 10, dropped) == [
@@ -198,6 +199,7 @@ def test_what_is_no_text_is_left_out_and_counted():
         "It was on the 7. day",
         "Another sentence that stays here.",
         "The start is stripped.",
+        "-5 degrees are not 5 degrees.",
     ]
     assert dropped == {
         sentences.SHORT: 1,

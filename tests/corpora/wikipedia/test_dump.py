@@ -79,8 +79,15 @@ def test_disambiguation_pages_are_left_out(tmp_path, title, text):
     assert read(path) == ([], {"disambiguation pages": 1})
 
 
-def test_a_doubtful_link_makes_no_disambiguation_page(tmp_path):
-    text = "It is near [[Mercury]]{{disambiguation needed|date=May 2020}}."
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is near [[Mercury]]{{disambiguation needed|date=May 2020}}.",
+        # What Swedish has above an article that has a disambiguation page, too.
+        "{{Olika betydelser|Merkurius}}\nMerkurius är en planet.",
+    ],
+)
+def test_links_to_disambiguation_pages_make_none(tmp_path, text):
     path = write(tmp_path / "a.xml", dump_xml([page("A", text)]))
     assert len(read(path)[0]) == 1
 
