@@ -116,7 +116,12 @@ def run(arguments: argparse.Namespace) -> None:
     )
     path = folder / f"{arguments.suite}.json"
     with tempfile.TemporaryDirectory() as scratch:
-        for plan in suite.comparisons(arguments, pathlib.Path(scratch)):
+        plans = list(suite.comparisons(arguments, pathlib.Path(scratch)))
+        for part in arguments.only:
+            if not any(part in plan.title for plan in plans):
+                titles = ", ".join(plan.title for plan in plans)
+                raise UserError(f"--only={part}: in none of {titles}")
+        for plan in plans:
             if not arguments.only or any(t in plan.title for t in arguments.only):
                 measure(path, plan, arguments.rounds, arguments.steps)
     for table in suite.tables(read(path)):

@@ -21,6 +21,8 @@ from benchmarks import peers
 from benchmarks.interleave import Worker, rate
 from benchmarks.results import Comparison, Plan
 from benchmarks.tables import OURS, BenchmarkTable, Suite, with_range, worker_table
+from decoupled.core import files
+from decoupled.core.errors import UserError
 
 PROCESSES = 2
 # Copies of the dump's pages; a quick run reads one.
@@ -35,9 +37,13 @@ def comparisons(arguments, folder: pathlib.Path) -> list[Plan]:
 
 def _case(arguments, folder):
     dump = arguments.dump or peers.default_dump()
-    with bz2.open(dump, "rt", encoding="utf-8") as handle:
-        xml = handle.read()
-    head = xml[: xml.index("<page>")]
+    try:
+        with bz2.open(dump, "rt", encoding="utf-8") as handle:
+            xml = handle.read()
+        head = xml[: xml.index("<page>")]
+    except (OSError, EOFError, ValueError) as error:
+        reason = files.reason(error)
+        raise UserError(f"{dump}: not a dump as .xml.bz2 ({reason})") from error
     pages = re.findall(r"<page>.*?</page>", xml, re.DOTALL)
     path, sample = folder / "dump.xml.bz2", folder / "sample.xml.bz2"
     write_dump(sample, head, pages)

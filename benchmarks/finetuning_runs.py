@@ -154,7 +154,7 @@ def make_case(source: Source, quick: bool, folder: pathlib.Path) -> dict[str, An
         # All tasks' text is in the vocabulary: one task's has too few words for it.
         for text_source in (source,) if quick else SOURCES:
             target = data_dir / text_source.training_file
-            target.parent.mkdir(parents=True)
+            target.parent.mkdir(parents=True, exist_ok=True)
             if quick:
                 target.write_text(_invented_text(text_source.task), encoding="utf-8")
             else:
@@ -225,7 +225,8 @@ def _prepare(source, quick, folder, data_dir):
 def first_examples(text: str, kind: str, count: int) -> str:
     """The first `count` examples of a training file of a kind of task."""
     if kind == CLASSIFICATION:
-        return "".join(text.splitlines(keepends=True)[:count])
+        # Texts may have characters that `splitlines` takes for ends of lines.
+        return "".join(f"{line}\n" for line in text.strip("\n").split("\n")[:count])
     if kind == TAGGING:
         return "\n\n".join(text.strip().split("\n\n")[:count]) + "\n"
     document = json.loads(text)

@@ -5,6 +5,7 @@ A case holds "command", the interpreter and script of the other, and its "case".
 
 import json
 import subprocess
+import sys
 
 import protocol
 
@@ -16,7 +17,11 @@ def build(case: dict) -> tuple[protocol.Step, dict]:
     def step():
         pipe = subprocess.PIPE
         with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
-            start = json.loads(process.stdout.readline())["start"]
+            line = process.stdout.readline()
+            if not line:
+                # Its own message is the last line of the errors, which are shared.
+                sys.exit(process.wait())
+            start = json.loads(line)["start"]
             process.communicate("quit\n")
         return start
 

@@ -24,6 +24,16 @@ def test_leftovers_are_counted(text, expected):
     assert leftovers.count(text) == expected
 
 
+@pytest.mark.parametrize("content", [None, b"<page>", b""])
+def test_a_dump_that_is_none_is_named(tmp_path, content, capsys):
+    path = tmp_path / "dump.xml.bz2"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SystemExit, match="2"):
+        run(tmp_path, f"--dump={path}")
+    assert f"error: {path}: not a dump as .xml.bz2 (" in capsys.readouterr().err
+
+
 def run(folder, *words):
     main(["corpus", "--quick", f"--results_dir={folder}", *words])
     return results.read(folder / "corpus.json")[0].workers

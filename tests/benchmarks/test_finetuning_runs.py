@@ -60,7 +60,7 @@ def test_real_examples_are_needed(tmp_path, monkeypatch):
         finetuning_runs.make_case(SOURCES[0], False, tmp_path / "none")
     monkeypatch.setenv(peers.DATA_DIR, str(tmp_path))
     with pytest.raises(Skip, match="xnli/train-en.tsv: does not exist"):
-        finetuning_runs.make_case(SOURCES[0], False, tmp_path / "missing")
+        finetuning_runs.make_case(SOURCES[0], False, tmp_path / "none")
 
 
 def test_the_peer_gets_the_same_tokens_and_labels():
@@ -84,6 +84,7 @@ def test_the_peer_gets_the_same_tokens_and_labels():
 def test_a_training_set_is_the_first_examples_of_its_file():
     lines = "a\tb\tneutral\nc\td\tneutral\n"
     assert first_examples(lines, "classification", 1) == "a\tb\tneutral\n"
+    assert first_examples("a\x85b\tc\nd\te\n", "classification", 1) == "a\x85b\tc\n"
     tagged = "a\tNOUN\nb\tVERB\n\nc\tNOUN\n"
     assert first_examples(tagged, "tagging", 1) == "a\tNOUN\nb\tVERB\n"
     assert first_examples(tagged, "tagging", 5) == tagged

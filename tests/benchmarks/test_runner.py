@@ -50,13 +50,21 @@ def test_a_suite_also_runs_as_a_module(name, monkeypatch, capsys):
         ([], [("float32: toys", 5, 3), ("bfloat16: toys", 5, 3)]),
         (["--quick"], [("float32: toys", 2, 2), ("bfloat16: toys", 2, 2)]),
         (["--rounds=7", "--only=float32"], [("float32: toys", 7, 3)]),
-        (["--only=bfloat16", "--only=none"], [("bfloat16: toys", 5, 3)]),
-        (["--only=nothing"], []),
+        (["--only=bfloat16", "--only=bf"], [("bfloat16: toys", 5, 3)]),
     ],
 )
 def test_what_is_measured(done, tmp_path, words, expected):
     runner.main(["corpus", f"--results_dir={tmp_path}", *words])
     assert done == expected
+
+
+def test_only_names_comparisons(done, tmp_path, capsys):
+    words = ["--only=bfloat16", "--only=flaot32"]
+    with pytest.raises(SystemExit, match="2"):
+        runner.main(["corpus", f"--results_dir={tmp_path}", *words])
+    titles = "float32: toys, bfloat16: toys"
+    assert f"error: --only=flaot32: in none of {titles}\n" in capsys.readouterr().err
+    assert not done
 
 
 @pytest.mark.parametrize("name", runner.SUITES)
