@@ -136,6 +136,10 @@ class ResultReader:
                 sums = {key: each.sums for key, each in scores.items()}
                 yield row, int(keep.removeprefix("keep_")), sums, job.folder
 
+    def layers_of(self, row: str, seed: int) -> int:
+        """The layers of a row's model in pre-training."""
+        return self.jobs[f"models/{row}/seed_{seed}"].config().model.num_layers
+
     def guess(self, task: str) -> float | None:
         """The trivial baseline of a task, in percent; None without its runs."""
         for name in self.jobs:
@@ -408,16 +412,15 @@ def _similarity(reader, seed):
 
 def _drop(reader, seed):
     """The tags that are right with all layers minus those without the last one."""
-    full_rows, shortened_rows = reader.task_rows(seed, DROPPED_TASK), {}
-    for row, layers, sums, _ in reader.drops(seed):
-        if row in full_rows and layers > shortened_rows.get(row, (0,))[0]:
-            shortened_rows[row] = layers, sums
+    full_rows = reader.task_rows(seed, DROPPED_TASK)
     return {
         row: {
             name: Sums(full_rows[row][name].got - part.got, part.of)
             for name, part in sums.items()
         }
-        for row, (_, sums) in shortened_rows.items()
+        for row, layers, sums, _ in reader.drops(seed)
+        # The job that drops the last layer alone may not be complete.
+        if row in full_rows and layers == reader.layers_of(row, seed) - 1
     }
 
 

@@ -184,6 +184,17 @@ def test_the_last_layer_is_worth_what_tags_lose_without_it(
     assert result["layers 1 to 2"].value == 0 and result["layers 1 to 1"].value == 50
 
 
+def test_a_seed_that_drops_only_more_than_the_last_layer_leaves_its_measure(
+    read, folders, monkeypatch, finetunings
+):
+    monkeypatch.setattr(measures, "read_items", finetunings({"en": 4}))
+    path = "layer_drop/udpos/e_large/keep_2/seed_1/job.json"
+    os.remove(folder_of(folders, path))
+    drop = read().measured[claims.LAYER_DROP]
+    # What keep_1 loses is no loss without the last layer.
+    assert drop.seeds == [0] and drop.by_seed("e_large") == pytest.approx([50])
+
+
 def test_a_seed_that_a_job_lacks_leaves_its_measure(read, folders):
     os.remove(folder_of(folders, "analyses/neighbours/seed_0/job.json"))
     measured = read().measured
