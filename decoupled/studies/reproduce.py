@@ -184,12 +184,16 @@ def _contrast(text: str, root: configs.ReproductionRoot) -> Contrast:
 
 
 def facts_of(maker: StudyJobs) -> dict[str, Any]:
-    """The text of a study, and the settings of its pre-training."""
+    """The text of a study, and the settings of its pre-training.
+
+    "steps" are those of the rows that train for longest.
+    """
+    training = maker.training()
     return {
-        "training": maker.training(),
+        "training": training,
         "finetuning": finetuning_settings(maker.sweep),
         "text": describe_text(maker.folders),
-        "steps": train_steps(maker.sweep),
+        "steps": max(map(train_steps, training.values())),
         "activation_dtype": maker.activation_dtype,
     }
 

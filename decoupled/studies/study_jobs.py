@@ -12,7 +12,6 @@ from decoupled.configs import (
     ReproductionRoot,
     ScaleConfig,
     ScheduleConfig,
-    SweepConfig,
 )
 from decoupled.core.errors import UserError
 from decoupled.data.vocabulary import open_vocabulary
@@ -81,9 +80,9 @@ def _multiplied(param, factor):
     return f"{match[1]} = {max(1, round(int(match[2]) * factor))}"
 
 
-def train_steps(sweep: SweepConfig) -> int:
-    """Steps of pre-training."""
-    matches = filter(None, map(_STEPS.fullmatch, sweep.pretraining))
+def train_steps(params: Sequence[str]) -> int:
+    """Steps of pre-training with these settings, of which the last wins."""
+    matches = filter(None, map(_STEPS.fullmatch, params))
     steps = [int(match[2]) for match in matches if "train" in match[1]]
     return steps[-1] if steps else ScheduleConfig().train_steps
 

@@ -144,7 +144,14 @@ def test_steps_are_read_in_any_spelling(root):
         "ScheduleConfig.train_steps = 15",
         "ScheduleConfig.warmup_steps = 2",
     )
-    assert run.train_steps(half) == 15
+    assert run.train_steps(half.pretraining) == 15
+
+
+def test_the_page_has_the_steps_that_rows_set_for_themselves(folders):
+    for part, steps in (("reinvest", 3600), ("fold", 3000)):
+        options = Options("w", size=4, gin_file=[f"sweeps/reproduce_{part}.gin"])
+        maker = StudyJobs(run.configure(options), folders, "float32")
+        assert run.facts_of(maker)["steps"] == steps
 
 
 def test_settings_of_a_row_are_those_of_its_training(root, folders):
