@@ -171,6 +171,9 @@ def score(
       that XTREME does not list for the task; `left_out`, task -> such a language -> the
       file that it lacks; and `files`, task -> language -> the two files.
     """
+    for flag, names in (("--tasks", tasks), ("--languages", languages)):
+        if names is not None and not names:
+            raise UserError(f"{flag}: names none; leave it out for all")
     chosen_tasks = list(official.TASKS) if tasks is None else tasks
     if unknown := [name for name in chosen_tasks if name not in official.TASKS]:
         raise UserError(

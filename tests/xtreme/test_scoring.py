@@ -288,6 +288,8 @@ def test_missing_answers(submission):
             "--languages: no predictions with labels in xx, mt; looked for files such "
             "as ",
         ),
+        (None, {"tasks": []}, "--tasks: names none; leave it out for all"),
+        (None, {"languages": []}, "--languages: names none; leave it out for all"),
         (None, {"languages": ["../en"]}, "--languages: '../en': not the code of a lan"),
         (
             None,
