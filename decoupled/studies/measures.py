@@ -392,11 +392,9 @@ def _similarity(reader, seed):
     for index, (row, model) in enumerate(
         zip(analysis.rows, analysis.result["models"], strict=True)
     ):
-        entries = [
-            entry
-            for entry in model["correlations"]
-            if entry["score"] == "dot" and entry["embedding"] != "input"
-        ]
+        entries = [e for e in model["correlations"] if e["score"] == "dot"]
+        # The only embedding of a coupled model is called that of the input.
+        entries = [e for e in entries if e["embedding"] != "input"] or entries
         if entries and all(entry["spearman"] is not None for entry in entries):
             rows[row] = {}
             for entry in entries:
