@@ -212,6 +212,11 @@ class StudyConfig(Settings):
                         f"StudyConfig.{name}: {values!r} of {key!r} is no tuple of "
                         "strings"
                     )
+        for row, values in self.continued.items():
+            if not values:
+                raise UserError(
+                    f"StudyConfig.continued: {row!r} names no row that it goes on from"
+                )
         for text in (*self.sensitivity.values(), *self.secondary):
             if type(text) is not str:
                 raise UserError(
@@ -258,6 +263,12 @@ class ReproductionRoot(Settings):
                 raise UserError(
                     f"StudyConfig.continued: {row} needs {source} before it in "
                     "SweepConfig.rows"
+                )
+            first_rows = self.study.first_rows
+            if row in first_rows and source not in first_rows:
+                raise UserError(
+                    f"StudyConfig.first_rows: {row} goes on from {source}, which is "
+                    "not among them"
                 )
 
 

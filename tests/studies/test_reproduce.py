@@ -131,6 +131,21 @@ def test_contrasts_that_decide_nothing_are_refused(setting, message):
         run.configure(options)
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("first_rows = ('unfolded',)", "unfolded goes on from trunk, which is not"),
+        ("continued = {'unfolded': ('folded',)}", "unfolded needs folded before it"),
+        ("continued = {'unfolded': ()}", "'unfolded' names no row that it goes on"),
+    ],
+)
+def test_a_row_goes_on_from_one_that_is_run(setting, message):
+    fold = ["sweeps/reproduce_fold.gin"]
+    options = Options("w", gin_file=fold, gin_param=[f"StudyConfig.{setting}"])
+    with pytest.raises(UserError, match=message):
+        run.configure(options)
+
+
 def test_the_page_and_its_folder_have_two_names():
     with pytest.raises(UserError, match="--document=results: end it with .md"):
         run.configure(Options("w", "results"))
