@@ -665,6 +665,11 @@ def describe(
         "settings": {
             "pretraining": list(sweep.pretraining),
             "finetuning": finetuning_settings(sweep),
+            **{
+                f"pretraining of {row.name}": training_of_row(sweep, row.name)
+                for row in rows
+            },
+            **{f"finetuning on {task}": _gin_file(sweep, task) for task in sweep.tasks},
         },
         "outdated": {
             job.name: fingerprint

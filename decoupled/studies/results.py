@@ -157,8 +157,9 @@ def read_description(sweep_dir: str) -> dict[str, Any]:
             raise TypeError("its title is no text")
         for row in description["rows"]:
             read_row(row)
-        if type(description.get("outdated", {})) is not dict:
-            raise TypeError("what is outdated is no object")
+        for name in ("outdated", "settings"):
+            if type(description.get(name, {})) is not dict:
+                raise TypeError(f"{name!r} is no object")
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{path}: not the description of a sweep ({files.reason(error)}); start "
@@ -216,17 +217,17 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
 
 
 def _check_settings(sweeps):
-    """Refuses sweeps that trained with other settings than the first."""
-    reference = None
+    """Refuses sweeps that trained with other settings than one before them."""
+    first_values: dict[str, tuple[Any, str]] = {}
     for folder, description in sweeps:
-        # Earlier versions did not keep them.
-        settings = description.get("settings")
-        if settings and reference and settings != reference[1]:
-            raise UserError(
-                f"{folder}: trained with other settings than {reference[0]} "
-                f"({DESCRIPTION}: settings); report them apart"
-            )
-        reference = reference or (settings and (folder, settings))
+        # Earlier versions did not keep all of them.
+        for name, value in description.get("settings", {}).items():
+            first_value, first_folder = first_values.setdefault(name, (value, folder))
+            if value != first_value:
+                raise UserError(
+                    f"{folder}: trained with other settings than {first_folder} "
+                    f"({DESCRIPTION}: settings, {name}); report them apart"
+                )
 
 
 def _runs(folder, description, row):

@@ -68,6 +68,9 @@ def test_the_folder_tells_tables_what_they_need(jobs, tmp_path):
     assert described["divisors"]["width_divisor"] == 1
     assert described["tasks"] == ["xnli", "catalogs"] and described["seeds"] == [0, 5]
     assert [read_row(entry) for entry in described["rows"]] == ROWS
+    settings = described["settings"]
+    assert settings["finetuning on xnli"] == "tasks/table_10.gin"
+    assert settings["pretraining of coupled"] == []
     # Only what has a record could be taken for a result.
     of_first = record_fingerprint(waiting[0].folder)
     assert described["outdated"] == {waiting[0].name: of_first}

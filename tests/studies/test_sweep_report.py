@@ -211,6 +211,12 @@ def test_sweeps_that_cannot_be_compared_are_not_joined(sweep, tmp_path):
     write(other / "sweep.json", described | {"settings": settings})
     with pytest.raises(UserError, match="trained with other settings than .*sweep"):
         read_sweeps([str(sweep), str(other)])
+    # Also where a row or a task alone had others.
+    name = "finetuning on xnli"
+    write(other / "sweep.json", described | {"settings": {name: "a.gin"}})
+    write(sweep / "sweep.json", described | {"settings": {name: "b.gin"}})
+    with pytest.raises(UserError, match=f"sweep.json: settings, {name}"):
+        read_sweeps([str(sweep), str(other)])
 
 
 def test_what_the_last_command_of_a_sweep_found_outdated_is_missing(sweep):
