@@ -222,6 +222,13 @@ class TranslationSearch:
             _check_saved(self._path, saved_results, description)
             self.content["languages"] = saved_results["languages"]
 
+        wanted = official.TASKS[task].languages if languages is None else ()
+        if missing := [name for name in wanted if name not in self._languages]:
+            console.say(
+                f"{task}: no files of {', '.join(missing)}; XTREME's score of the task "
+                "needs all of them"
+            )
+
     def run(self) -> dict[str, Any]:
         """Runs the missing languages; returns the content of results.json."""
         data = {name: self._fingerprint(name) for name in self._languages}

@@ -128,7 +128,10 @@ def test_xtreme_hides_the_alignment_and_gets_the_same_predictions(
     assert results["languages"]["sw"].keys() == {"random_accuracy", "examples", "data"}
     name = "tatoeba/test-sw.tsv"
     assert predictions(tmp_path / "out", name) == predictions(tatoeba[0], name)
-    assert "do not tell what is right" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "do not tell what is right" in shown
+    assert "tatoeba: no files of ar, he, vi" in shown and "ko, th, zh, kk" in shown
+    assert "; XTREME's score of the task needs all of them" in shown
 
 
 def test_a_language_outside_xtreme_is_marked_and_in_no_mean(
