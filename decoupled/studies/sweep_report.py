@@ -16,7 +16,7 @@ from decoupled.core import console, files, plots
 from decoupled.core.tables import Cell
 from decoupled.studies.jobs import Row
 from decoupled.studies.page import Page, mean
-from decoupled.studies.published import AVERAGE, printed
+from decoupled.studies.published import AVERAGE, SCORES, printed
 from decoupled.studies.results import (
     MLM,
     SweepResults,
@@ -83,10 +83,16 @@ def make_table(results: SweepResults) -> tuple[list[str], list[list[str | Cell]]
                 Cell(
                     mean(*by_row[row][1:]),
                     bold=row in means and means[row] == best,
-                    paper=printed(row, column),
+                    paper=_paper(row, column, results.tasks),
                 )
             )
     return ["model", *SIZES, *columns], rows
+
+
+def _paper(row, column, tasks):
+    """The paper's number; an average of other tasks is none."""
+    is_other = {*tasks, AVERAGE} != SCORES.get(row, {}).keys()
+    return "" if column == AVERAGE and is_other else printed(row, column)
 
 
 def _values(results, row, column):

@@ -130,9 +130,12 @@ def test_table_in_markdown(sweep):
     assert small[9].startswith("**40.0/55.0**")
     assert large[8].startswith("**50.0 ± 1.4**")
     assert large[9] == "-<br>paper 45.3/63.3"
-    # The average, of the one seed that has both.
-    assert small[10].startswith("**46.2**")
+    # The average, of the one seed that has both; the paper's is of six tasks.
+    assert small[10] == "**46.2** |"
     assert large[4].endswith("-> 1")
+    tasks = ["xnli", "panx", "pawsx", "xquad", "mlqa", "tydiqa"]
+    _, [cells, _] = sweep_report.make_table(results._replace(tasks=tasks))
+    assert cells[-1].paper == "56.6"
 
 
 def test_csv_has_every_single_number(sweep, tmp_path):
