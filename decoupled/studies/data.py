@@ -11,7 +11,7 @@ that does not exist, the messages of Django's catalogs.
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from decoupled.analyses.probing.task_files import make_treebank_tasks
@@ -25,6 +25,9 @@ from decoupled.corpora.parallel.parallel_text import position
 from decoupled.data.vocabulary import FILE_NAME
 from decoupled.launch.supervision import Step, run_step
 from decoupled.studies.demo import records_step, vocabulary_step
+from decoupled.tasks.presets import TASKS
+from decoupled.xtreme import official
+from decoupled.xtreme.files import LanguageFile, read_labels
 
 _TREEBANK = re.compile(r"en_(\w+)-ud-(train|dev|test)\.conllu")
 LANGUAGES = ("en", "de", "es", "fr")
@@ -211,6 +214,25 @@ def _plain(folders, text):
     path = os.path.join(files.make_folder(folders.data_path("text")), f"{language}.txt")
     files.write_text(path, "\n".join("".join(verses) for verses in chapters.values()))
     return f"{language}={path}"
+
+
+def check_test_files(tasks: Mapping[str, str]) -> None:
+    """Refuses a task without a test file that can be scored; `tasks`: see `Folders`."""
+    for task, parent in tasks.items():
+        problems = []
+        for language, path in TASKS[task].find_files(parent, "test").items():
+            try:
+                if official.is_official(task, language):
+                    read_labels(LanguageFile(path, task, language))
+                    break
+            except UserError as error:
+                problems.append(str(error))
+        else:
+            raise UserError(
+                f"{os.path.join(parent, task)}: no test file can be scored "
+                f"({problems[0] if problems else 'there is none'}); mend one, or leave "
+                "the folder out"
+            )
 
 
 def _check_sentences(folder):

@@ -16,6 +16,7 @@ from decoupled.studies.claims import MEASURES, RULES, Contrast
 from decoupled.studies.data import (
     LANGUAGES,
     Folders,
+    check_test_files,
     choose_languages,
     describe_text,
     find_folders,
@@ -78,6 +79,8 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
     jobs = maker.rates() if options.rates else maker.all()
     if options.rates and not jobs:
         raise UserError("--rates: StudyConfig.tried_rates has no rate to try")
+    if not options.rates:
+        check_test_files(maker.tasks)
     plots.can_draw()
     for sentence in omissions(
         folders, options.languages, maker.pieces, root.sweep.tasks

@@ -20,7 +20,7 @@ def root():
 
 @pytest.fixture
 def folders(tmp_path, vocabulary):
-    """Folders of a Bible, tags and a treebank, whose files are empty."""
+    """Folders of a Bible, tags and a treebank; of their files, one of tags has text."""
     return make_folders(tmp_path, vocabulary)
 
 
@@ -35,6 +35,7 @@ def make_folders(tmp_path, vocabulary):
     for name in ("parallel_bible", "xtreme/udpos", "ud"):
         (data_dir / name).mkdir(parents=True)
     (data_dir / "xtreme/udpos/train-en.tsv").write_text("")
+    (data_dir / "xtreme/udpos/test-en.tsv").write_text("Go\tVERB\n")
     for split in ("dev", "test"):
         (data_dir / f"ud/en_ewt-ud-{split}.conllu").write_text("")
     folders = find_folders(str(tmp_path / "work"), str(data_dir), "runs")

@@ -57,6 +57,24 @@ def commands(monkeypatch, *broken):
     monkeypatch.setattr(runner, "start_job", start)
 
 
+def test_a_task_that_cannot_be_scored_is_refused_before_a_job(
+    made, folders, monkeypatch, capsys
+):
+    """XTREME's preprocessing removes the tags of test files."""
+    options, _ = made
+    commands(monkeypatch)
+    path = os.path.join(folders.data_dir, "xtreme/udpos/test-en.tsv")
+    files.write_text(path, "Go\n")
+    with pytest.raises(UserError, match="udpos: no test file can be .*'Go' is not a"):
+        run.run(options, [])
+    os.remove(path)
+    with pytest.raises(UserError, match="udpos: no test file can be .*there is none"):
+        run.run(options, [])
+    assert names_started(capsys.readouterr().out) == []
+    # Learning rates are chosen by held-out loss.
+    assert run.run(options._replace(rates=True), [])
+
+
 def names_started(shown):
     return [line.split()[1] for line in shown.splitlines() if line.startswith("start")]
 
