@@ -268,7 +268,7 @@ def _predict(
     model: Model, text: MaskedText, batch_size: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The loss of each token, and 1 or 0 for the first guess: float64 [T] each; the
-    encoder's vectors of at most `_RANKED` tokens, float32 [n, H]."""
+    encoder's vectors of at most `_MOST_RANKED` tokens, float32 [n, H]."""
     encoder = Encoder(model.config, model.weights)
     head = MaskedLm(model.config, model.weights, encoder)
 
