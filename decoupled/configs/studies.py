@@ -256,8 +256,7 @@ class ReproductionRoot(Settings):
             raise UserError(
                 f"StudyConfig.learning_rates: has none for {', '.join(missing_rows)}"
             )
-        for row, parts in self.study.continued.items():
-            source = parts[0] if parts else "a row"
+        for row, (source, *_) in self.study.continued.items():
             earlier_rows = self.sweep.rows[: self.sweep.rows.index(row)]
             if source not in earlier_rows:
                 raise UserError(
