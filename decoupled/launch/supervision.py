@@ -38,8 +38,9 @@ _POLL = 0.1
 _GRACE = 60.0
 # A run that took this long has made progress, and earlier restarts are not counted.
 _PROGRESS_SECONDS = 600.0
-# Seconds before a restart, doubled each time.
+# Seconds before a restart, doubled each time, so many times at most.
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
+_MOST_DOUBLINGS = 10
 
 
 class Step(NamedTuple):
@@ -171,7 +172,8 @@ def supervise(
             if restarts == max_restarts:
                 say(f"{name} {_how(code)}; gave up after {restarts} restarts")
                 return WORKER_LOST_CODE
-            pause = min(_FIRST_PAUSE * 2**restarts, _LONGEST_PAUSE)
+            doublings = min(restarts, _MOST_DOUBLINGS)
+            pause = min(_FIRST_PAUSE * 2**doublings, _LONGEST_PAUSE)
             restarts += 1
             say(
                 f"{name} {_how(code)}; restart {restarts} of {max_restarts} in "

@@ -132,6 +132,14 @@ def test_it_gives_up():
     assert lines[1] == "the command ended with code 75; gave up after 1 restarts"
 
 
+def test_the_pause_of_many_restarts_is_a_number(monkeypatch):
+    """A float holds no 2**1024."""
+    monkeypatch.setattr(supervision, "_LONGEST_PAUSE", 0.0)
+    monkeypatch.setattr(supervision, "_codes", lambda processes: [75])
+    code, lines, _ = run([[]] * 1100, max_restarts=1099)
+    assert (code, len(lines)) == (75, 1100)
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
 def test_a_signal_reaches_all_processes_once_which_may_save(tmp_path, name):
     ready, number = [tmp_path / "0", tmp_path / "1"], getattr(signal, name)
