@@ -179,6 +179,9 @@ class OwnTaskConfig(Settings):
         are_mixed = self.label is None or len(kinds) > 1 or kinds - {int, str}
         problem = f"are not all names, or all numbers from 1: {columns}"
         yield bool(are_mixed), "texts, label, split_column", problem
+        are_repeated = len(set(columns)) < len(columns)
+        problem = f"name a column twice: {columns}"
+        yield are_repeated, "texts, label, split_column", problem
         problem = f"the columns of {self.kind} are numbers"
         yield self.kind == TAGGING and str in kinds, "texts", problem
         is_below = kinds == {int} and min(columns) < 1

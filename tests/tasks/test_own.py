@@ -395,6 +395,8 @@ def test_entities_need_tags_of_entities(tmp_path):
         ({"texts": (1,)}, "are not all names, or all numbers from 1"),
         ({"label": None}, "are not all names"),
         ({"texts": (1,), "label": 0}, "are not all names|count from 1"),
+        ({"texts": ("a",), "label": "a"}, r"name a column twice: \['a', 'a'\]"),
+        ({"texts": ("a", "a")}, "texts, label, split_column: name a column twice"),
         ({"labels": ("x",)}, "labels: .* are not two or more labels"),
         ({"labels": (0, 1)}, r"\(0, 1\) are not all texts; write \('0', '1'\)"),
         (
