@@ -66,8 +66,9 @@ def define_flags() -> None:
         None,
         "Length to which texts are packed; longer texts are truncated. Default: the "
         "length at which the model was trained, because later positions are untrained. "
-        "For a conversion, whose training length is unknown: 128, as on TF Hub, or the "
-        "model's positions if fewer.",
+        "For a conversion, whose training length is unknown: 128, as on TF Hub, or 384 "
+        "for question answering. For --sentence_vectors: RetrievalConfig."
+        "max_sequence_length. The model's positions if these are fewer.",
     )
     flags.DEFINE_integer(
         "max_answer_length",

@@ -5,6 +5,7 @@ import types
 import pytest
 
 from decoupled.configs import QuestionAnsweringConfig
+from decoupled.exports.served_task import ServedTask
 from decoupled.exports.serving.saved_model import (
     say_assumed,
     say_length,
@@ -12,7 +13,7 @@ from decoupled.exports.serving.saved_model import (
     say_written,
 )
 from tests.command_line import decoupled, mistake
-from tests.exports.models import saving_only
+from tests.exports.models import model_config, saving_only
 
 
 def test_writes_an_export_and_says_how_to_load_it(finetuned_dir, tmp_path):
@@ -55,6 +56,18 @@ def test_says_how_the_length_compares_to_that_of_training(
 ):
     say_length(length, trained)
     assert said in capsys.readouterr().out
+
+
+def test_the_help_has_the_lengths_that_are_taken():
+    shown = " ".join(decoupled("export", "--help").stdout.split())
+    config = model_config(max_positions=512)
+    for answers, words in (
+        (None, "unknown: {}, as on TF Hub"),
+        (QuestionAnsweringConfig(), "or {} for question answering"),
+    ):
+        length = ServedTask(answers=answers).default_length(config)
+        assert words.format(length) in shown
+    assert "For --sentence_vectors: RetrievalConfig.max_sequence_length." in shown
 
 
 @pytest.mark.parametrize("columns", [[], [2]])
