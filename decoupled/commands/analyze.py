@@ -14,6 +14,7 @@ models.
 
 import ast
 import importlib
+import os
 import pathlib
 import textwrap
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from absl import flags
 
 from decoupled.configs import ANALYSES as SETTINGS
 from decoupled.core import files, locks
+from decoupled.core.errors import UserError
 from decoupled.launch import gin_files, start
 from decoupled.launch.start import Subcommand
 
@@ -149,6 +151,9 @@ def probing_data() -> None:
       decoupled analyze probing_data --task=pos \\
           --input=en_ewt-ud-dev.conllu --output=edges/pos/dev.jsonl
     """
+    if os.path.realpath(FLAGS.input) == os.path.realpath(FLAGS.output):
+        raise UserError("--output: is the file of --input; name another")
+    files.check_output("--output", FLAGS.output)
     from decoupled.analyses.probing.task_files import convert
 
     convert(FLAGS.task, FLAGS.input, FLAGS.output)

@@ -1,6 +1,7 @@
 """The command `decoupled analyze`, from its arguments to its files."""
 
 import json
+import os
 import pathlib
 
 import pytest
@@ -136,6 +137,22 @@ def test_probing_of_a_converted_treebank(model_dir, tmp_path):
     assert result["tasks"]["pos"]["labels"] == 2
     more = words("probing", model_dir=model_dir, variants="mix,layers", **given)
     assert "--variants: probes of single layers are gone" in mistake(*more)
+
+
+def test_a_treebank_and_what_is_no_file_are_not_replaced(tmp_path):
+    line = "1\tthe\tthe\tDET\t_\t_\t0\troot\t_\t_\n\n"
+    treebank = write(tmp_path / "tree.conllu", line)
+    (tmp_path / "link").symlink_to(treebank)
+    os.mkfifo(tmp_path / "pipe")
+    for name, problem in (
+        ("tree.conllu", "--output: is the file of --input; name another"),
+        ("link", "--output: is the file of --input; name another"),
+        ("pipe", f"--output: {tmp_path}/pipe is no regular file; name one"),
+    ):
+        given = dict(task="pos", input=treebank, output=tmp_path / name)
+        assert problem in mistake(*words("probing_data", **given))
+    assert pathlib.Path(treebank).read_text() == line
+    assert (tmp_path / "pipe").is_fifo()
 
 
 def test_neighbours(model_dir, tmp_path):
