@@ -31,6 +31,8 @@ from decoupled.launch import gin_files
 T = TypeVar("T")
 # The positional arguments of the command line.
 _words: list[str] = []
+# The settings of the command, as a gin file; "" for a command without settings.
+_settings_text = ""
 FLAGS = flags.FLAGS
 
 # absl's message for a missing flag that is marked as required.
@@ -108,7 +110,19 @@ def parse_gin(
     """
     names = [*defaults, *FLAGS.gin_file]
     prefixes = FLAGS.gin_location_prefix
-    return gin_files.configure(root, names, FLAGS.gin_param, prefixes, task, tasks)
+    params = FLAGS.gin_param
+    config = gin_files.configure(root, names, params, prefixes, task, tasks)
+    keep_settings()
+    return config
+
+
+def keep_settings() -> None:
+    """Makes the settings that were read last those that `save_start` records.
+
+    A command may read others, too: those of its jobs, or the defaults in a help.
+    """
+    global _settings_text
+    _settings_text = gin_files.settings_text()
 
 
 @hosts.by_first
@@ -135,8 +149,8 @@ def save_start(folder: str) -> None:
     endings.resume_with(command)
     heading = f"# decoupled {decoupled.__version__}, {moment}, in {os.getcwd()}"
     files.write_text(command_file, f"{heading}\n{command}\n")
-    if settings := gin_files.settings_text():
-        files.write_text(config_file, settings)
+    if _settings_text:
+        files.write_text(config_file, _settings_text)
 
 
 def facts() -> dict[str, str]:
@@ -148,7 +162,7 @@ def facts() -> dict[str, str]:
         if flag.name not in ("process", "gin_file", "gin_param", "gin_bindings")
         and not flag.using_default_value
     }
-    return {"a setting": gin_files.settings_text(), **given_flags}
+    return {"a setting": _settings_text, **given_flags}
 
 
 def words() -> list[str]:
@@ -174,8 +188,10 @@ def run(command: ModuleType) -> None:
     also takes `words()`. RUNS_COMMAND = True: "--" and another command follow,
     `command_to_run()`. --help prints the docstring above the flags.
     """
+    global _settings_text
     name = f"decoupled {sys.argv[1]}"
     endings.call_command(name)
+    _settings_text = ""
     subcommand, usage, arguments = _choose(command, name, sys.argv[2:])
     gfile.forget_written()
     app.run(

@@ -70,6 +70,7 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
     """
     root = configure(options)
     folders = options.folders(root.study.text)
+    start.keep_settings()
     start.save_start(options.work_dir)
     if not folders.is_parallel:
         installed.need("django", "polib", purpose="the text")

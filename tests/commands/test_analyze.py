@@ -50,9 +50,10 @@ def test_from_the_command_line_to_files(model_dir, tmp_path):
     given = dict(model_dir=model_dir, data_dir=tmp_path / "pairs")
     shown = run("word_similarity", **given, output_dir=tmp_path / "out")
     assert "Spearman x 100" in shown
-    # It has no settings, so that there is no config.1.gin.
     items = "word_similarity.items.npz"
     said = written(f"{tmp_path}/out", "word_similarity", items)
+    # It has no settings, and those in the help of others are not its own.
+    assert not (tmp_path / "out" / "config.1.gin").exists()
     command = (tmp_path / "out" / "command.1").read_text().splitlines()[1]
     assert command.startswith("decoupled analyze word_similarity --model_dir=")
     assert said["models"][0]["folder"] == model_dir

@@ -27,6 +27,8 @@ def test_missing_files_of_all_tasks_are_named_before_the_first_job(words, tmp_pa
     assert f"{data}/xnli: holds no dev or test file" in said
     assert f"{data}/udpos/train-en.tsv: missing" in said
     assert not (tmp_path / "sweep/models").exists()
+    # The settings of the sweep, and not those of a job, which were checked last.
+    assert "\nSweepConfig.rows = " in (tmp_path / "sweep/config.1.gin").read_text()
 
 
 def test_what_a_task_would_refuse_is_refused_before_the_first_job(words, tmp_path):

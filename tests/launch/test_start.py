@@ -19,7 +19,7 @@ import sys
 from absl import flags
 from decoupled.configs import SamplingConfig
 from decoupled.configs.checks import Settings, bound, configurable
-from decoupled.launch import start
+from decoupled.launch import gin_files, start
 from decoupled.core import endings
 from decoupled.core.errors import Interrupted, UserError
 
@@ -58,6 +58,8 @@ def main():
         shutil.rmtree(folder)
         return
     print(start.parse_gin(command).sampling)
+    # As a sweep reads the settings of its jobs.
+    gin_files.configure(SamplingConfig, [], ["SamplingConfig.alpha = 0.9"])
     if flags.FLAGS.folder:
         start.save_start(flags.FLAGS.folder)
     if end == "saved":
