@@ -41,6 +41,7 @@ from decoupled.configs.checks import unused_settings
 from decoupled.core import console
 from decoupled.core.errors import UserError
 from decoupled.launch import start
+from decoupled.xtreme.official import GROUPS
 
 GONE = {
     "--centre_on": "subtract the mean vector of your sentences from the exported ones"
@@ -94,7 +95,9 @@ def main() -> None:
     options = flags.FLAGS
     retrieval = None
     if options.sentence_vectors:
-        retrieval = start.parse_gin(RetrieveConfig).retrieval
+        # Settings of a single task, as in tasks/retrieval.gin, have no part here.
+        tasks = GROUPS["retrieval"]
+        retrieval = start.parse_gin(RetrieveConfig, tasks=tasks).retrieval
         why = "an export searches nothing, and takes batches of any size"
         for line in unused_settings(retrieval, _OF_SEARCH, why):
             console.say(line)

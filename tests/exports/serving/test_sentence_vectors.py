@@ -147,6 +147,8 @@ def test_ids_and_signatures_give_the_same(exported):
     "flags, message",
     [
         (["--gin_param=RetrievalConfig.layer = 3"], "RetrievalConfig.layer: 3, but "),
+        # It is read, though it has a line for a single task.
+        (["--gin_file=tasks/retrieval.gin"], "RetrievalConfig.layer: 8, but "),
         (["--mlm"], "--mlm: sentence vectors need no MLM head"),
         (["--gin_param=RetrievalConfig.centre = True"], "RetrievalConfig.centre: an "),
         (["--centre_on=lines.txt"], "--centre_on is gone (CHANGELOG.md); subtract the"),
