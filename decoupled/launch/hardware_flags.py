@@ -13,6 +13,8 @@ from decoupled.core.joining import Hosts
 
 FLAGS = flags.FLAGS
 _NUMBERS = ("processes", "process")
+# JAX counts seconds in 32 bits, and a socket nanoseconds in 64.
+_MOST_SECONDS = 1e9
 
 
 def define_accelerator(what: str) -> None:
@@ -52,6 +54,7 @@ def define() -> None:
         1800.0,
         "After so many seconds, a process that others wait for is taken for lost.",
         lower_bound=1.0,
+        upper_bound=_MOST_SECONDS,
     )
 
 

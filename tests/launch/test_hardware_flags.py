@@ -65,6 +65,12 @@ def test_flags_that_do_not_fit_are_refused(parse, arguments, message):
         parse(*arguments)
 
 
+@pytest.mark.parametrize("seconds", ["0", "inf", "1e10"])
+def test_patience_is_what_timers_can_hold(parse, seconds):
+    with pytest.raises(flags.IllegalFlagValueError, match="patience_seconds"):
+        parse(f"--patience_seconds={seconds}")
+
+
 def test_a_node_s_name_needs_the_client_of_the_tpu_api(parse, monkeypatch):
     """TensorFlow would say so later, on a machine that is paid for."""
     monkeypatch.setitem(sys.modules, "cloud_tpu_client", None)
