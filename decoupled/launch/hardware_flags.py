@@ -67,6 +67,7 @@ def parse() -> Hardware:
             f"--tpu: is for TPUEstimator's own session, --accelerator="
             f"{FLAGS.accelerator} for programs of XLA; give one of the two"
         )
+    hosts = _hosts()
     if FLAGS.tpu:
         if FLAGS.tpu != "local" and "://" not in FLAGS.tpu:
             installed.need("cloud_tpu_client", purpose="--tpu with a node's name")
@@ -76,7 +77,7 @@ def parse() -> Hardware:
             raise UserError(f"--{flag}: has no effect without --tpu; give the TPU")
     return Hardware(
         accelerator=FLAGS.accelerator,
-        hosts=_hosts(),
+        hosts=hosts,
         patience_seconds=FLAGS.patience_seconds,
     )
 
@@ -87,7 +88,10 @@ def _hosts() -> Hosts | None:
     if len(missing) == len(values):
         return None
     if FLAGS.accelerator is None:
-        raise UserError("--coordinator, --processes: are for --accelerator; give it")
+        instead = " instead of --tpu" if FLAGS.tpu else ""
+        raise UserError(
+            f"--coordinator, --processes: are for --accelerator; give it{instead}"
+        )
     if missing:
         raise UserError(f"--{', --'.join(missing)}: must be given beside the others")
     host, _, port = FLAGS.coordinator.rpartition(":")

@@ -49,7 +49,8 @@ def test_what_the_flags_give(parse, arguments, hardware):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (HOSTS, "--coordinator, --processes: are for --accelerator"),
+        (HOSTS, "--coordinator, --processes: are for --accelerator; give it$"),
+        (["--tpu=local", *HOSTS], "are for --accelerator; give it instead of --tpu"),
         (["--accelerator=cpu", *HOSTS[:1]], "--processes, --process: must be given"),
         (["--accelerator=cpu", *HOSTS, "--process=2"], "--process: 2 is not one of 2"),
         (["--accelerator=cpu", *HOSTS, "--coordinator=a"], "'a' is not HOST:PORT"),
