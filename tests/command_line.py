@@ -11,7 +11,6 @@ from unittest import mock
 
 # Defines flags that must stay when those of a command are removed.
 import absl.app  # noqa: F401
-import gin
 from absl import logging as absl_logging
 from absl.testing import flagsaver
 
@@ -29,8 +28,6 @@ def decoupled(*words):
     argv = ["decoupled", *map(str, words)]
     out, err = io.StringIO(), io.StringIO()
     flags = flagsaver.save_flag_values()
-    # A command without settings would record those of an earlier one.
-    gin.clear_config()
     level, tensorflow = absl_logging.get_verbosity(), logging.getLogger("tensorflow")
     tensorflow_level = tensorflow.level
     handlers = {number: signal.getsignal(number) for number in signal.valid_signals()}
