@@ -106,9 +106,11 @@ def latest_complete(model_dir: str) -> str | None:
                     f"{prefix} is the newest one there"
                 )
             if problems or names != prefixes or not is_listed:
-                # A command that only reads a run may lack permission to write there.
+                # A command that only reads a run may lack permission to write there,
+                # and a training may have saved, and removed what was read, meanwhile.
                 with contextlib.suppress(gfile.OpError):
-                    write_list(model_dir, prefixes[:count])
+                    if _listed_names(model_dir) == names:
+                        write_list(model_dir, prefixes[:count])
             return prefix
         problems[prefix] = problem
     if not is_listed:

@@ -162,6 +162,27 @@ def test_a_damaged_checkpoint_of_a_folder_that_is_read_only(
     assert capsys.readouterr().out.count("is used instead") == 1
 
 
+def test_what_a_training_saves_while_its_folder_is_read_stays_listed(
+    tmp_path, monkeypatch
+):
+    """A checkpoint that the clock saved is gone with the next one."""
+    folder = write_checkpoints(tmp_path, [5, 10, 15])
+    find_problem = checkpoints._problem
+
+    def save_meanwhile(prefix):
+        if prefix.endswith("-15"):
+            write_checkpoints(tmp_path, [20])
+            write_list(folder, [f"{folder}/model.ckpt-{step}" for step in (5, 10, 20)])
+            delete_index(folder, 15)
+            delete_data(folder, 15)
+        return find_problem(prefix)
+
+    monkeypatch.setattr(checkpoints, "_problem", save_meanwhile)
+    assert latest_complete(folder) == f"{folder}/model.ckpt-10"
+    assert tf.train.latest_checkpoint(folder) == f"{folder}/model.ckpt-20"
+    assert latest_complete(folder) == f"{folder}/model.ckpt-20"
+
+
 def test_a_damaged_older_checkpoint_changes_nothing(tmp_path):
     folder = write_checkpoints(tmp_path, [5, 10, 15])
     truncate(folder, 10)
