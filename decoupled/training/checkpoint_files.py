@@ -7,6 +7,7 @@ the array.
 
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
 from types import TracebackType
 
@@ -32,8 +33,17 @@ ALIGNMENT = 64
 _UNREADABLE = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 # Commands other than convert have read the whole checkpoint before.
 _ADVICE = "restore it, or name an earlier one (convert: with --checkpoint)"
+# A file of a checkpoint, and the prefix.
+_FILE = re.compile(r"(.+)\.(?:index|data-\d{5}-of-\d{5})", re.DOTALL)
 # Smaller tensors are written together, so that a checkpoint has few files.
 _SHARD_BYTES = 1 << 28
+
+
+def check_prefix(path: str) -> None:
+    """Refuses what is no prefix of a checkpoint, such as one of its files."""
+    files.check_checkpoint_path(path)
+    if match := _FILE.fullmatch(path):
+        raise UserError(f"{path}: is a file of a checkpoint; give {match[1]}")
 
 
 class CheckpointFile(Mapping):
@@ -46,10 +56,7 @@ class CheckpointFile(Mapping):
     """
 
     def __init__(self, path: str):
-        files.check_checkpoint_path(path)
-        if path.endswith(".index"):
-            prefix = path.removesuffix(".index")
-            raise UserError(f"{path}: is a file of a checkpoint; give {prefix}")
+        check_prefix(path)
         self.path = path
         try:
             reader = tf.train.load_checkpoint(path)

@@ -17,7 +17,7 @@ from decoupled.core.compat import tf
 from decoupled.core.errors import UserError
 from decoupled.core.files import CHECKPOINT_LIST, check_checkpoint_path
 from decoupled.model.variables import Role, Variable, is_moment, is_slot
-from decoupled.training.checkpoint_files import CheckpointFile
+from decoupled.training.checkpoint_files import CheckpointFile, check_prefix
 
 # Heads, which are drawn from the seed if a checkpoint lacks them.
 _HEADS = (Role.POOLER, Role.TASK_HEAD, Role.MLM_HEAD, Role.OUTPUT_EMBEDDING)
@@ -68,7 +68,7 @@ def find_checkpoint(path: str) -> str:
         if prefix is None:
             raise UserError(f"{path}: no complete checkpoint (model.ckpt-N.index)")
         return prefix
-    check_checkpoint_path(path)
+    check_prefix(path)
     if not tf.io.gfile.exists(f"{path}.index"):
         raise UserError(
             f"{path}: no such folder, and no checkpoint of that name (its .index file "

@@ -354,6 +354,9 @@ def test_a_given_checkpoint_that_is_none_is_named(tmp_path):
         (tmp_path / "missing", "no such folder, and no checkpoint of that name (its"),
         (f"{folder}/model.ckpt-6", "no such folder, and no checkpoint of that name"),
         (f"{folder}/model.ckpt-5", "cannot be read: "),
+        # As a shell completes names.
+        (f"{folder}/model.ckpt-5.index", f"is a file of a checkpoint; give {folder}"),
+        (data_file(folder, 5), f"is a file of a checkpoint; give {folder}/model.ckpt"),
     ]:
         message = refusal(find_checkpoint, str(path))
         assert message.startswith(f"{path}: {problem}")
