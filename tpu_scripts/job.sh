@@ -121,13 +121,29 @@ check_access() {
   esac
 }
 
+# newest_steps: the steps of the newest checkpoints of the lists in ANSWER.
+newest_steps() {
+  sed -n 's/^model_checkpoint_path: ".*-\([0-9]*\)"$/\1/p' <<<"$ANSWER"
+}
+
 # saved_step: the step of the newest checkpoint, 0 where there is none.
 saved_step() {
   local step=''
   if ask 'model_checkpoint_path: "model.ckpt-0"' gcloud storage cat "$MODEL_DIR/checkpoint"; then
-    step="$(sed -n 's/^model_checkpoint_path: ".*-\([0-9]*\)"$/\1/p' <<<"$ANSWER")"
+    step="$(newest_steps)"
   fi
   echo "${step:-0}"
+}
+
+# saved_steps: the same; of several rates or seeds, which have folders of their own, the sum.
+saved_steps() {
+  local step sum
+  sum="$(saved_step)"
+  if [[ $DRIVER == finetune ]] && ((sum == 0)); then
+    ask '' gcloud storage cat "$MODEL_DIR/learning_rate_*/seed_*/checkpoint" || true
+    for step in $(newest_steps); do sum=$((sum + step)); done
+  fi
+  echo "$sum"
 }
 
 # is_complete: whether this job is, by the report. The checkpoint decides: a command may end with

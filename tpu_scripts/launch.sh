@@ -215,7 +215,7 @@ show_log() {
 # run_job: one job to its end, on as many slices as it takes.
 run_job() {
   local without=0 crashes=0 step before
-  before="$(saved_step)"
+  before="$(saved_steps)"
   while :; do
     OUTCOME=''
     say "job: $DRIVER to $MODEL_DIR from step $before"
@@ -230,7 +230,7 @@ run_job() {
       failed) show_log; fail "the job ended with code 1, which another try would not change" 4 ;;
       crashed) show_log ;;
     esac
-    step="$(saved_step)"
+    step="$(saved_steps)"
     if ((step > before)); then without=0 crashes=0; else ((++without)); fi
     before="$step"
     [[ $OUTCOME != crashed ]] || ((++crashes < 2)) ||

@@ -17,8 +17,8 @@ slice's first host) and hosts/NAME.N (of its other hosts). Its state holds
       its hosts are gone.
     hosts: how many there are; all by default.
   runs: a list per start of a job, e.g. ["save 10", "exit 0"]: actions in turn; "hang",
-    "evaluate", "of 20", a line of progress, and "await 3", for as many logs of other
-    hosts, are more.
+    "evaluate", "of 20", a line of progress, "save 10 FOLDER", one below the run's, and
+    "await 3", for as many logs of other hosts, are more.
   delete_error, describe_error, read_error, write_error: what gcloud then says instead.
   silent: how often hosts do not answer when they are asked what runs there.
 """
@@ -27,6 +27,7 @@ import copy
 import glob
 import json
 import os
+import pathlib
 import shlex
 import shutil
 import signal
@@ -265,12 +266,12 @@ class Service:
         if verb == "cat":
             if self._state.get("read_error"):
                 raise GcloudError(self._state["read_error"])
-            path = self._local(urls[0])
-            if not os.path.exists(path):
+            paths = sorted(glob.glob(self._local(urls[0])))
+            if not paths:
                 message = f"The following URLs matched no objects or files:\n{urls[0]}"
                 raise GcloudError(message)
-            with open(path) as handle:
-                return _printf(handle.read())
+            text = "".join(pathlib.Path(path).read_text() for path in paths)
+            return _printf(text)
         if self._state.get("write_error") and urls[1].startswith("gs://"):
             raise GcloudError(self._state["write_error"])
         _copy(*(os.path.join(folder, self._local(url)) for url in urls))
@@ -294,9 +295,10 @@ class Service:
                 with open(f"{folder}/eval.json", "w") as handle:
                     json.dump({"global_step": step_of(checkpoint)}, handle, indent=2)
             elif verb == "save":
-                os.makedirs(folder, exist_ok=True)
-                with open(checkpoint, "w") as handle:
-                    handle.write(f'model_checkpoint_path: "model.ckpt-{number}"\n')
+                step, _, below = number.partition(" ")
+                path = pathlib.Path(folder, below, "checkpoint")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(f'model_checkpoint_path: "model.ckpt-{step}"\n')
             elif verb == "await":
                 logs = f"ls {shlex.quote(folder)}/tpu_job | grep -c host-"
                 answer += f"until (($({logs}) >= {number})); do sleep 0.05; done\n"

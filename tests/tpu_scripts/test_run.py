@@ -286,6 +286,17 @@ def test_a_run_whose_last_step_has_results_is_complete_whatever_its_code(make_cl
     assert len(cloud.calls("decoupled", "pretrain", program="python3")) == 1
 
 
+def test_the_checkpoints_of_several_rates_are_progress(make_cloud):
+    """A crash, or a slice that is taken away, counts from the last of them."""
+    one, two = (f"learning_rate_{rate}/seed_0" for rate in ("1e-05", "2e-05"))
+    runs = [[f"save 10 {one}", "exit 75"], [f"save 5 {two}", "exit 75"], ["exit 0"]]
+    cloud = make_cloud(runs=runs)
+    job = ("--", "finetune", *TASK, "--init_checkpoint=gs://b/r", FLAGS[0])
+    finished = run(cloud, job=job)
+    assert finished.returncode == 0, finished.stderr
+    assert "job: crashed at step 15; start 3 follows" in finished.stdout
+
+
 def test_another_job_of_a_folder_is_not_complete_with_the_last_one(make_cloud):
     cloud = make_cloud()
     train, evaluate = ((*JOB, f"--mode={mode}") for mode in ("train", "eval"))
