@@ -70,7 +70,8 @@ read_jobs() {
   no_rest
   [[ -r ${OPTION[jobs]} ]] || fail "--jobs=${OPTION[jobs]}: cannot be read"
   while IFS= read -r line || [[ -n $line ]]; do
-    line="${line%$'\r'}"
+    # Of an editor on Windows: a byte order mark, and line ends.
+    line="${line#$'\xef\xbb\xbf'}" line="${line%$'\r'}"
     [[ ! $line =~ ^[[:space:]]*(#|$) ]] || continue
     split_job "$line"
     add_job "${JOB_LINE[@]}"

@@ -33,7 +33,8 @@ slices="${OPTION[slices]}"
 
 check_runtime
 # The lines that are jobs.
-tr -d '\r' <"${OPTION[jobs]}" | grep -v -e '^[[:space:]]*#' -e '^[[:space:]]*$' >"$SCRATCH/jobs" ||
+sed $'1s/^\xef\xbb\xbf//' <"${OPTION[jobs]}" | tr -d '\r' |
+  grep -v -e '^[[:space:]]*#' -e '^[[:space:]]*$' >"$SCRATCH/jobs" ||
   fail "--jobs=${OPTION[jobs]}: no job in it"
 options=()
 for option in "${GIVEN[@]}"; do

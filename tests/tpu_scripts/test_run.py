@@ -533,7 +533,7 @@ def test_several_jobs_share_a_slice_and_complete_ones_are_passed_over(make_cloud
     cloud = make_cloud(runs=[["save 10"]])
     jobs = cloud.folder / "jobs.txt"
     jobs.write_text(
-        "# two rows\n\r\n"
+        "\ufeff# two rows\n\r\n"
         f"{PRETRAIN} --model_dir=gs://bucket/a\r\n"
         f"{FINETUNE} --gin_param='A.b = \"c d\"' --model_dir=gs://bucket/b "
         "--init_checkpoint=gs://bucket/a\n"

@@ -132,7 +132,7 @@ def test_a_sweep_divides_its_jobs_over_slices(make_cloud):
     cloud = make_cloud()
     # Two folders, whose names differ after a blank.
     rows = (
-        "# rows\n"
+        "\ufeff# rows\n"
         f"{PRETRAIN} '--model_dir=gs://bucket/run a'\n"
         f"{PRETRAIN} '--model_dir=gs://bucket/run b'\n"
         # Must not start before `run b` is complete.
