@@ -44,8 +44,12 @@ parse_run() {
   need_number stall_minutes 60
   MAX_ATTEMPTS="${OPTION[max_attempts]}"
   MAX_SECONDS=$((OPTION[max_hours] * 3600))
-  STALL_SECONDS=$((OPTION[stall_minutes] * 60))
-  local entry
+  STALL_SECONDS="${DECOUPLED_TPU_STALL:-$((OPTION[stall_minutes] * 60))}"
+  local entry name
+  # The first report, or the first loss, would be the end of what had just begun.
+  for name in max_attempts stall_minutes; do
+    ((${OPTION[$name]} >= 1)) || fail "--$name=0: at least one"
+  done
   while IFS= read -r entry; do
     [[ -z $entry || $entry =~ ^[A-Za-z_][A-Za-z_0-9]*= ]] || fail "--env=$entry: not NAME=VALUE"
   done <<<"${OPTION[env]}"

@@ -213,6 +213,8 @@ def test_fetching_can_leave_checkpoints_behind():
         ("run.sh", [*TYPED, "--", "rm -rf", RUN], "a job starts with a command"),
         ("run.sh", [*TYPED, "--", "pretrain"], "--model_dir=gs://... must be"),
         ("run.sh", [*TYPED, "--max_hours=2.5", *JOB], "whole number"),
+        ("run.sh", [*TYPED, "--stall_minutes=0", *JOB], "minutes=0: at least one"),
+        ("run.sh", [*TYPED, "--max_attempts=0", *JOB], "attempts=0: at least one"),
         ("run.sh", [*TYPED, "--env=A B", *JOB], "not NAME=VALUE"),
         ("run.sh", [*TYPED, "--jobs=no/file"], "cannot be read"),
         ("run.sh", [*TYPED, *JOB, "--dry-run"], "stand before --"),

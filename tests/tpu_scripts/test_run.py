@@ -350,7 +350,7 @@ def test_a_silent_host_is_taken_for_dead(make_cloud):
 @pytest.mark.slow
 def test_a_job_that_prints_nothing_is_taken_for_hanging(make_cloud):
     cloud = make_cloud(runs=[["save 10", "hang"], ["save 20"]])
-    finished = run(cloud, "--stall_minutes=0", DECOUPLED_TPU_HEARTBEAT="1.1")
+    finished = run(cloud, DECOUPLED_TPU_STALL="0", DECOUPLED_TPU_HEARTBEAT="1.1")
     assert finished.returncode == 0, finished.stderr
     assert "the job hangs: it printed nothing for" in finished.stdout
     assert len(cloud.calls("create")) == 2
