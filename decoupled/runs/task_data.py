@@ -120,9 +120,11 @@ class TaskData:
             (split, name) for split in splits for name in self.task.languages(split)
         ]
         if not names:
+            patterns = self.task.description.files
+            sought_names = dict.fromkeys(patterns[split][0] for split in splits)
             raise UserError(
-                f"{os.path.join(self.task.data_dir, self.task.name)}: holds no "
-                f"{' or '.join(splits)} file of {self.task.name} in any language"
+                f"{self.task.data_dir}: holds no {' or '.join(splits)} file of "
+                f"{self.task.name} in any language, as {', '.join(sought_names)}"
             )
         return names
 

@@ -24,7 +24,7 @@ def test_missing_files_of_all_tasks_are_named_before_the_first_job(words, tmp_pa
     (data / "xnli").mkdir(parents=True)
     (data / "xnli/train-en.tsv").write_text("a\tb\tneutral\n")
     said = mistake(*words, "--scale=mini", "--tasks=xnli,udpos")
-    assert f"{data}/xnli: holds no dev or test file" in said
+    assert f"{data}: holds no dev or test file of xnli in any language" in said
     assert f"{data}/udpos/train-en.tsv: missing" in said
     assert not (tmp_path / "sweep/models").exists()
     # The settings of the sweep, and not those of a job, which were checked last.

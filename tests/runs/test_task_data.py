@@ -5,11 +5,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from decoupled.configs import OwnTaskConfig
 from decoupled.core.errors import UserError
 from decoupled.core.made_from import changes
 from decoupled.data.vocabulary import Pairs
 from decoupled.runs import task_data
 from decoupled.runs.task_data import TaskData
+from decoupled.tasks.description import describe_task
 from decoupled.tasks.presets import TASKS, task_of
 
 
@@ -168,11 +170,28 @@ def test_a_check_says_which_right_answers_are_too_long(folder, capsys):
         assert capsys.readouterr().out == line
 
 
-def test_a_task_without_dev_and_test_files_is_refused(folder):
+def test_the_files_of_the_splits_that_were_asked_for_are_answered(folder):
     data = make(folder)
     assert data.files_to_answer() == FILES
     only_dev = TaskData(data.task, data.vocabulary, "", ["dev"])
     assert only_dev.files_to_answer() == [f for f in FILES if f[0] == "dev"]
-    data.task.languages = lambda split: []
-    with pytest.raises(UserError, match="numbers: holds no dev or test file of numb"):
+
+
+def test_the_files_that_are_missing_are_named_as_the_user_names_them(tmp_path):
+    (tmp_path / "train-en.tsv").write_text("text\tlabel\na\tx\nb\ty\n")
+    config = OwnTaskConfig(
+        name="reviews",
+        kind="classification",
+        files="{split}-{language}.tsv",
+        texts=("text",),
+        label="label",
+        metric="accuracy",
+    )
+    task = task_of(describe_task(config), str(tmp_path), 64)
+    data = TaskData(task, SimpleNamespace(pairs=Pairs(1, 1)), "")
+    with pytest.raises(UserError) as caught:
         data.files_to_answer()
+    assert str(caught.value) == (
+        f"{tmp_path}: holds no dev or test file of reviews in any language, as "
+        "dev-{language}.tsv, test-{language}.tsv"
+    )
