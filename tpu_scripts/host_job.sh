@@ -38,7 +38,7 @@ check_chips() {
   local found
   found="$(find /dev -maxdepth 1 -name 'accel[0-9]*' | wc -l)"
   # Chips of later generations are vfio groups.
-  ((found)) || found="$(find /dev/vfio -maxdepth 1 -name '[0-9]*' 2>/dev/null | wc -l)"
+  ((found)) || found="$(find /dev/vfio -maxdepth 1 -name '[0-9]*' 2>/dev/null | wc -l || true)"
   ((found == $1)) && return
   echo "host_job.sh: error: $HOSTNAME has $found of $1 TPU chips: delete the slice and create" \
     "it again" >&2

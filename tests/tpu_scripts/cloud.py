@@ -63,7 +63,9 @@ class Cloud:
         self.program("ssh-add", "exit 0")
         self.program("uv", UV)
         self.program("curl", 'echo "$FAKE_WORKER"')
-        self.program("find", f"cat {folder}/devices")
+        # It fails where a folder is missing, as /dev/vfio without a chip.
+        devices = f"{folder}/devices"
+        self.program("find", f"cat {devices}; [ $1 = /dev ] || [ -s {devices} ]")
         self.devices(4)
         self.health(0)
 

@@ -130,6 +130,7 @@ def test_several_hosts_need_a_key_in_an_agent(make_cloud):
     [
         ([{"hosts": 3}], 4, "n has 3 of the 4 hosts of a v5litepod-16: delete it"),
         ([{}], 3, "has 3 of 4 TPU chips: delete the slice and create it again"),
+        ([{}], 0, "has 0 of 4 TPU chips: delete the slice and create it again"),
     ],
 )
 def test_a_slice_that_lacks_hosts_or_chips_is_replaced(
