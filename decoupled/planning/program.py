@@ -6,6 +6,7 @@ XLA's for GPUs, in a Python of its own.
 
 import os
 import pathlib
+import signal
 import subprocess
 from typing import Any, NamedTuple
 
@@ -129,6 +130,11 @@ def compile_step(python: str, run: PretrainConfig, tpu: Topology) -> CompiledSte
             capture_output=True, text=True, encoding="utf-8", errors="replace",
         )  # fmt: skip
     lines, code = process.stdout.splitlines(), process.returncode
+    if code < 0:
+        raise UserError(
+            f"--compiler: {tpu.name}: was killed by {signal.Signals(-code).name}; a "
+            "large model needs up to 14 GB of this machine's memory"
+        )
     if code or not lines:
         output = process.stderr.strip().splitlines() or [f"exit code {code}"]
         raise UserError(f"--compiler: {tpu.name}: {output[-1]}")

@@ -57,6 +57,15 @@ def test_a_compiler_is_looked_for_before_anything_is_built(topology, compiler, s
     assert re.search(said, mistake(*words(topology, compiler=compiler)))
 
 
+def test_a_compiler_that_is_killed_is_said_to_be(tmp_path):
+    """By the kernel, where memory is short; what it last said has another reason."""
+    compiler = tmp_path / "python"
+    compiler.write_text('#!/bin/sh\n[ "$1" = -c ] || { echo hint >&2; kill -9 $$; }\n')
+    compiler.chmod(0o755)
+    said = mistake(*words("v5e-1", compiler=compiler))
+    assert "v5e-1: was killed by SIGKILL; a large model needs up to 14 GB" in said
+
+
 def test_the_gpus_of_a_host(tmp_path):
     path = tmp_path / "plan.json"
     run(
