@@ -18,6 +18,8 @@ set_job() {
   DRIVER="${1:-}" FLAGS=("${@:2}") MODEL_DIR=''
   [[ $DRIVER =~ ^[a-z][a-z_0-9]*$ ]] ||
     fail "'$DRIVER': a job starts with a command of the package, e.g. pretrain"
+  [[ -n ${NEEDED[$DRIVER]:-} ]] ||
+    refuse "$DRIVER: trains nothing on a TPU, as pretrain and finetune do"
   for flag in "${FLAGS[@]}"; do
     case "$flag" in
       --model_dir=*) MODEL_DIR="${flag#*=}" ;;

@@ -211,6 +211,11 @@ def test_fetching_can_leave_checkpoints_behind():
         ("fetch.sh", ["--from=runs", "--to=x"], "--from=runs: not on gs://"),
         ("run.sh", [*TYPED], "no job"),
         ("run.sh", [*TYPED, "--", "rm -rf", RUN], "a job starts with a command"),
+        (
+            "run.sh",
+            [*TYPED, "--", "export", RUN, "--export_dir=gs://b/e"],
+            "export: trains nothing on a TPU, as pretrain and finetune do (--force",
+        ),
         ("run.sh", [*TYPED, "--", "pretrain"], "--model_dir=gs://... must be"),
         ("run.sh", [*TYPED, "--max_hours=2.5", *JOB], "whole number"),
         ("run.sh", [*TYPED, "--stall_minutes=0", *JOB], "minutes=0: at least one"),
