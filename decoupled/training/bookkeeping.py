@@ -32,7 +32,7 @@ from decoupled.training.partitioned_tables import PartitionedSaverBuilder
 
 # Seconds after which a run is saved, even if it has made few steps.
 MOST_SECONDS, FIRST_SECONDS = 900.0, 120.0
-# The first process decides for all; it is asked once in so many steps.
+# Of several processes the first one decides; it is asked once in so many steps.
 _ASK_EVERY = 10
 _CTRL_C = "Ctrl-C: saving after this step (a TPU: this loop); once more ends at once"
 
@@ -40,10 +40,11 @@ _CTRL_C = "Ctrl-C: saving after this step (a TPU: this loop); once more ends at 
 class Checkpoints:
     """Saves weights, slots and the step every `every_steps` steps and at the end.
 
-    However long steps take, a checkpoint is at most 15 minutes old, or so old that
-    saving takes a twentieth of the time. The first one of a new run comes after two
-    minutes, so that a full disk or missing rights show while the user still looks. Such
-    a checkpoint is gone with the next one, so that it takes no other one's place.
+    However long steps take, a checkpoint is at most 15 minutes and a step old (of
+    several processes, ten steps), or so old that saving takes a twentieth of the time.
+    The first one of a new run comes after two minutes, so that a full disk or missing
+    rights show while the user still looks. Such a checkpoint is gone with the next one,
+    so that it takes no other one's place.
 
     `write` writes a checkpoint of the present step with a prefix. `keep` of the newest
     stay; 0 keeps all.
@@ -63,7 +64,8 @@ class Checkpoints:
         """Whether it is time to save after the steps from `old_step` to `step`."""
         if step // self._every_steps > old_step // self._every_steps:
             return True
-        asks = step // _ASK_EVERY > old_step // _ASK_EVERY
+        # Alone, a process need not wait for an answer.
+        asks = hosts.count() == 1 or step // _ASK_EVERY > old_step // _ASK_EVERY
         self._by_clock = asks and self._is_late()
         return self._by_clock
 
