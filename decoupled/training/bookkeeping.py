@@ -238,14 +238,15 @@ class Monitor(Progress):
 
     Every `log_steps` steps, and at the last one, it writes loss, metrics, learning
     rate, gradient norm and speed to the event file of `model_dir`. When it does so, it
-    also prints a line with the time left, but at most every few seconds. `scalars` are
-    float32 tensors by name; those of CHECKED are among them.
+    also prints a line with the time left, but at most every few seconds; where steps
+    are slow, also in between. `scalars` are float32 tensors by name; those of CHECKED
+    are among them.
     """
 
     # A finite loss may have an infinite or NaN gradient, which makes the weights NaN.
     CHECKED = ("loss", "gradient_norm")
-    # Seconds between two progress lines.
-    INTERVAL = 5.0
+    # Seconds after which a logged step, and any step, has a progress line.
+    INTERVAL, LONGEST = 5.0, 300.0
 
     def __init__(self, model_dir, scalars, log_steps, batch_size, total_steps, say):
         super().__init__(batch_size, total_steps, say)
@@ -268,11 +269,12 @@ class Monitor(Progress):
         for name in self.CHECKED:
             if not math.isfinite(values[name]):
                 raise Diverged(f"training: {name} is {values[name]} at step {step}")
-        if not self._is_logged(step):
-            return
-        self._write(step, values)
+        interval = self.LONGEST
+        if self._is_logged(step):
+            self._write(step, values)
+            interval = self.INTERVAL
         now = time.monotonic()
-        if now - self._print_time >= self.INTERVAL or step == self._total_steps:
+        if now - self._print_time >= interval or step == self._total_steps:
             self._print_time = time.monotonic()
             self._print(step, f"{_in_words(values)}  ")
 

@@ -173,6 +173,17 @@ def test_scalars_are_written_every_log_steps_and_at_the_end(six_steps):
     assert last.endswith(" examples/s  0 s left")
 
 
+def test_slow_steps_are_shown_where_they_are_not_logged(tmp_path, monkeypatch):
+    monkeypatch.setattr(bookkeeping.Monitor, "LONGEST", 0.0)
+    spec = run_spec(tmp_path)
+    train_run(config(3, log_steps=100), spec)
+    lines = [line for line in said(spec) if line.startswith("step ")]
+    assert [line.split()[1:3] for line in lines] == [
+        [f"{n}/3", "loss"] for n in (1, 2, 3)
+    ]
+    assert list(read_scalars(spec.model_dir, "loss")) == [3]
+
+
 @pytest.mark.slow
 def test_pieces_of_a_run_that_start_in_one_second_keep_their_scalars(tmp_path):
     spec = run_spec(tmp_path)
