@@ -307,11 +307,25 @@ on_worker() {
   [[ -z ${OPTION[internal_ip]:-} ]] || COMMAND+=(--internal-ip)
 }
 
+# check_package: what is to be installed is there.
+check_package() {
+  case "${OPTION[package]}" in
+    gs://*) ;;
+    '') find_commit ;;
+    *) [[ -n ${OPTION[dry_run]} || -f ${OPTION[package]} ]] ||
+      fail "--package=${OPTION[package]}: no such file" ;;
+  esac
+}
+
+find_commit() {
+  git -C "$HERE/.." rev-parse --verify --quiet HEAD >"$SCRATCH/commit" ||
+    fail "no commit to package; give --package=FILE (python -m pip wheel --no-deps .)"
+}
+
 # make_package FILE: the commit that is checked out, as a source distribution.
 make_package() {
   local root="$HERE/.."
-  git -C "$root" rev-parse --verify --quiet HEAD >"$SCRATCH/commit" ||
-    fail "no commit to package; give --package=FILE (python -m pip wheel --no-deps .)"
+  find_commit
   [[ -z $(git -C "$root" status --porcelain --untracked-files=no) ]] ||
     warn "changes that are not committed are not packaged; the slice gets $(<"$SCRATCH/commit")"
   run git -C "$root" archive --format=tar.gz --prefix=decoupled/ "--output=$1" HEAD

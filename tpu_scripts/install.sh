@@ -10,6 +10,7 @@ source "$(dirname "$0")/common.sh"
 parse "$@"
 no_rest
 need_slice
+check_package
 package="${OPTION[package]}"
 
 # What the slice is, it says itself.
@@ -29,7 +30,6 @@ if [[ -z $package ]]; then
   make_package "$package"
 fi
 if [[ $package != gs://* ]]; then
-  [[ -n ${OPTION[dry_run]} || -f $package ]] || fail "--package=$package: no such file"
   files+=("$package")
   package="${package##*/}"
 fi

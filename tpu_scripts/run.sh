@@ -39,6 +39,9 @@ parse_run() {
   parse "$@"
   need_slice
   check_runtime
+  check_package
+  [[ ${OPTION[package]} != gs://* ]] || ask '' gcloud storage ls "${OPTION[package]}" ||
+    fail "--package=${OPTION[package]}: cannot be read (${ERRORS//$'\n'/ })"
   need_number max_attempts 5
   need_number max_hours 48
   need_number stall_minutes 60

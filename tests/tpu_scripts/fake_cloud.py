@@ -69,6 +69,7 @@ OPTIONS = {
     "tpu-vm ssh": CONNECTION_OPTIONS | {"--command"},
     "storage cat": COMMON_OPTIONS,
     "storage cp": COMMON_OPTIONS,
+    "storage ls": COMMON_OPTIONS,
     "storage rsync": COMMON_OPTIONS | {"--recursive", "--exclude"},
 }
 
@@ -263,7 +264,7 @@ class Service:
         return ""
 
     def _store(self, verb, *urls, folder):
-        if verb == "cat":
+        if verb in ("cat", "ls"):
             if self._state.get("read_error"):
                 raise GcloudError(self._state["read_error"])
             paths = sorted(glob.glob(self._local(urls[0])))

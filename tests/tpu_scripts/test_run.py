@@ -313,6 +313,18 @@ def test_another_job_of_a_folder_is_not_complete_with_the_last_one(make_cloud):
     assert f"{RUN} is complete; --again runs it anyway" in finished.stdout
 
 
+def test_a_package_that_is_not_there_costs_no_slice(make_cloud):
+    cloud = make_cloud()
+    for package, problem in (
+        ("dist/decoupled.whl", "no such file"),
+        ("gs://b/decoupled.whl", "cannot be read (ERROR: (gcloud) The following URLs"),
+    ):
+        finished = run(cloud, f"--package={package}")
+        assert finished.returncode == 2
+        assert f"--package={package}: {problem}" in finished.stderr
+    assert cloud.calls("create") == []
+
+
 def test_two_jobs_of_one_folder_are_refused(make_cloud):
     cloud = make_cloud()
     jobs = cloud.folder / "jobs.txt"
