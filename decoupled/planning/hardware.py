@@ -189,7 +189,8 @@ class Topology(NamedTuple):
 
 def parse_topology(name: str) -> Topology:
     """The slice of an accelerator type, e.g. "v3-8", "v5litepod-16" or "v5e-16"."""
-    prefix, _, size = name.partition("-")
+    # The name of a card's file may have a hyphen.
+    prefix, _, size = name.rpartition("-")
     version = next((v for v, g in GENERATIONS.items() if g.prefix == prefix), prefix)
     if version not in GENERATIONS or not size.isdecimal():
         raise UserError(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from decoupled.planning.hardware import GIB, parse_topology
+from decoupled.planning.hardware import GENERATIONS, GIB, parse_topology
 from tests.refusals import refusal
 
 
@@ -35,6 +35,12 @@ def test_slices(name, topology, cores, hosts, gibibytes, teraflops):
     assert (tpu.topology, tpu.cores, tpu.hosts) == (topology, cores, hosts)
     assert tpu.core_hbm_bytes == gibibytes * GIB
     assert tpu.core_flops == teraflops * 1e12
+
+
+def test_a_card_may_have_a_hyphen_in_its_name(monkeypatch):
+    monkeypatch.setitem(GENERATIONS, "a100-80gb", GENERATIONS["h100"])
+    gpu = parse_topology("a100-80gb-8")
+    assert (gpu.version, gpu.topology, gpu.cores) == ("a100-80gb", "1x1x8", 8)
 
 
 def test_what_a_program_has_of_a_device():
