@@ -32,7 +32,7 @@ def parse_mesh_shape(text: str) -> dict[str, int]:
     """ "data:2;vocab:4" (or with commas) as {"data": 2, "vocab": 4}."""
     axes = {}
     for name, size in _pairs(text, "MeshConfig.mesh_shape"):
-        if not size.isdigit() or int(size) < 1:
+        if not size.isdecimal() or int(size) < 1:
             raise UserError(
                 f"MeshConfig.mesh_shape: axis {name!r} needs a size of 1 or more, "
                 f"not {size!r} (e.g. data:2;vocab:4)"

@@ -41,6 +41,7 @@ def test_axes_are_read_in_order(text):
         ("d:0", "axis 'd' needs a size of 1 or more, not '0'"),
         ("d:-2", "axis 'd' needs a size of 1 or more, not '-2'"),
         ("d:two", "axis 'd' needs a size of 1 or more, not 'two'"),
+        ("d:\u00b2", "axis 'd' needs a size of 1 or more, not '\u00b2'"),
         ("d:2:2", "axis 'd' needs a size of 1 or more, not '2:2'"),
         ("d:2;d:2", "axis 'd' is repeated"),
     ],
