@@ -43,6 +43,8 @@ _NO_PATHS = {
     *("runner", "tasks", "topology", "variants", "coordinator"),
     *("gcp_project", "tpu", "tpu_job_name", "tpu_zone"),
 }
+# The names of flags whose values are folders end so.
+_FOLDERS = ("_dir", "_folder")
 # "~" after the language or the kind of an input, as in --input=en=~/a.txt,de=~/b.txt.
 _INNER_HOME = re.compile(r"(?<=[=:,])~[^/,:=]*(?=[/,]|$)")
 # The variable of the environment with the command that restarts this one.
@@ -277,6 +279,8 @@ def _parse_flags(command, argv, usage):
             print(line, file=sys.stderr)
         if flag.name not in _NO_PATHS:
             flag.value = _with_homes(flag.name, flag.value)
+        if flag.name.endswith(_FOLDERS):
+            flag.value = _without_slash(flag.value)
     _set_log_level()
     return argv
 
@@ -301,6 +305,14 @@ def _with_homes(name, value):
     except UserError as error:
         raise UserError(f"--{name}={error}") from None
     return _INNER_HOME.sub(lambda home: os.path.expanduser(home[0]), value)
+
+
+def _without_slash(value):
+    """The value of a flag, a folder or several, without slashes at the end: what is
+    joined to one could be named "run//a", which is not "run/a" on gs://."""
+    if isinstance(value, list):
+        return [_without_slash(item) for item in value]
+    return value and (value.rstrip("/") or "/")
 
 
 def _flag_mistake(error):

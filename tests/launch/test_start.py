@@ -29,8 +29,10 @@ def define_flags():
     flags.DEFINE_multi_string("input", [], "Several.")
     flags.DEFINE_list("layouts", [], "A list.")
     flags.DEFINE_string("topology", None, "No path.")
+    flags.DEFINE_list("model_dir", [], "Folders.")
+    flags.DEFINE_string("label_folder", None, "A folder.")
     flags.DEFINE_boolean("quick", True, "Whether it is quick.")
-    ends = ["well", "user", "defect", "saved", "paths", "lost"]
+    ends = ["well", "user", "defect", "saved", "paths", "folders", "lost"]
     flags.DEFINE_enum("end", "well", ends, "How it ends.")
 
 @configurable()
@@ -44,6 +46,9 @@ def main():
     if end == "paths":
         given = flags.FLAGS
         print(given.folder, given.input, given.layouts, given.topology, sep="\\n")
+        return
+    if end == "folders":
+        print(flags.FLAGS.model_dir, flags.FLAGS.label_folder)
         return
     if end == "user":
         raise UserError("corpus: is empty;\\n   build it again")
@@ -207,6 +212,15 @@ def test_a_tilde_in_a_path_is_the_home_folder(run, tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "out" / "command.1").exists()
     assert not (tmp_path / "~").exists()
+
+
+def test_a_slash_at_the_end_of_a_folder_is_left_out(run, tmp_path):
+    """A shell completes names with one. On gs:// run//a is another file than run/a."""
+    given = ("--model_dir=gs://b/run/,~/,/", "--label_folder=a//")
+    done = run("--end=folders", *given)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{['gs://b/run', str(tmp_path), '/']} a\n"
+    assert run("--end=folders").stdout == "[] None\n"
 
 
 def test_a_tilde_of_an_unknown_user_is_refused(run, tmp_path):
