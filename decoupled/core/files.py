@@ -417,13 +417,15 @@ def write_arrays(path: str, arrays: Mapping[str, "np.ndarray"]) -> None:
     # Level 1: features are mostly padding, and NumPy's own level takes four times as
     # long.
     options = {"compression": zipfile.ZIP_DEFLATED, "compresslevel": 1}
-    with (
-        atomic_write(path, "wb") as handle,
-        zipfile.ZipFile(handle, "w", **options) as archive,
-    ):
-        for name, array in arrays.items():
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                npy.write_array(member, array, allow_pickle=False)
+    with atomic_write(path, "wb") as handle:
+        # While a file of TensorFlow's is written, its `seek` is an error.
+        target = io.BytesIO() if gfile.is_remote(path) else handle
+        with zipfile.ZipFile(target, "w", **options) as archive:
+            for name, array in arrays.items():
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    npy.write_array(member, array, allow_pickle=False)
+        if target is not handle:
+            handle.write(target.getvalue())
 
 
 def read_arrays(path: str) -> dict[str, "np.ndarray"]:

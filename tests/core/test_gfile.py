@@ -4,6 +4,7 @@ import errno
 import os
 import uuid
 
+import numpy as np
 import pytest
 
 from decoupled.core import files, gfile
@@ -186,6 +187,13 @@ def test_a_remote_path_needs_no_sync(disk):
     files.write_text(path, "text")
     gfile.sync(path)
     assert disk == [] and files.read_text(path) == "text"
+
+
+def test_a_remote_file_may_have_arrays():
+    path = f"ram://{uuid.uuid4().hex}.npz"
+    files.write_arrays(path, {"numbers": np.arange(3), "text": np.array("a")})
+    arrays = files.read_arrays(path)
+    assert arrays["numbers"].tolist() == [0, 1, 2] and arrays["text"] == "a"
 
 
 def test_a_missing_file_is_not_found(folder):
