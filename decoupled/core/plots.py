@@ -4,6 +4,7 @@ The colours are Okabe and Ito's, which colour-blind readers can tell apart. Seri
 differ in their markers and lines. Plots need matplotlib from the [plots] extra.
 """
 
+import io
 import os
 import re
 import warnings
@@ -144,6 +145,8 @@ def can_draw() -> bool:
 def _save(figure, stem, kind):
     path = f"{stem}.{kind}"
     metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    with files.atomic_path(path) as temporary:
-        figure.savefig(temporary, format=kind, dpi=_DPI, metadata=metadata)
+    content = io.BytesIO()
+    figure.savefig(content, format=kind, dpi=_DPI, metadata=metadata)
+    with files.atomic_write(path, "wb") as handle:
+        handle.write(content.getvalue())
     return os.path.normpath(path) if "://" not in path else path

@@ -2,11 +2,12 @@
 
 import pathlib
 import sys
+import uuid
 from xml.etree import ElementTree
 
 import pytest
 
-from decoupled.core import plots
+from decoupled.core import files, gfile, plots
 
 pytest.importorskip("matplotlib", reason="needs the [plots] extra")
 _TEXT = "{http://www.w3.org/2000/svg}text"
@@ -34,6 +35,13 @@ def test_the_same_numbers_give_the_same_bytes(tmp_path):
     for one, other in zip(first, second, strict=True):
         assert pathlib.Path(one).read_bytes() == pathlib.Path(other).read_bytes()
     assert len(list(tmp_path.iterdir())) == 4
+
+
+def test_a_plot_may_be_on_a_remote_file_system():
+    """`ram://` is one of TensorFlow's, as `gs://` is."""
+    png, svg = draw(f"ram://{uuid.uuid4().hex}")
+    assert gfile.GFile(png, "rb").read().startswith(b"\x89PNG")
+    assert files.read_text(svg).rstrip().endswith("</svg>")
 
 
 def test_names_appear_in_plots_as_they_are(tmp_path, recwarn):
