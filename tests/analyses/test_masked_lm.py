@@ -76,7 +76,7 @@ def wrong(vocabulary, text, tmp_path_factory):
         [write_run(folder, vocabulary, weights=weights)], masked_lm=True
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(masked_lm, "_RANKED", 20)
+        patch.setattr(masked_lm, "_MOST_RANKED", 20)
         return model, masked_lm.measure([model], text, SETTINGS)["models"][0]
 
 

@@ -104,10 +104,10 @@ def test_only_the_slices_that_are_needed_are_read(tmp_path, monkeypatch):
     halves = [Slice(whole.shape, (0, first), (3, 2)) for first in (0, 2)]
     with CheckpointWriter(prefix) as writer:
         for half in halves:
-            writer.add("bert/a", half.of(whole), half.spec)
+            writer.add("bert/a", half.part_of(whole), half.spec)
     values = stored_values(prefix)
     for half, read in zip(halves, values("bert/a", halves), strict=True):
-        np.testing.assert_array_equal(read, half.of(whole))
+        np.testing.assert_array_equal(read, half.part_of(whole))
     tmp_path.joinpath("model.ckpt-3.data-00001-of-00002").write_bytes(bytes(24))
     [read] = values("bert/a", halves[:1])
     np.testing.assert_array_equal(read, whole[:, :2])

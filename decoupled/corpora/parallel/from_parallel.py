@@ -182,7 +182,7 @@ class _LanguageText:
                 self.held_out[split].update((s.id, s.text) for s in sentences)
             yield "train" if split == TRAIN else "eval", [s.text for s in sentences]
 
-    def repeated(self) -> set[str]:
+    def repeated_ids(self) -> set[str]:
         """The ids of held-out sentences of which a text of the same normal form is in
         the training text, or earlier in their split."""
         digests = {
