@@ -384,7 +384,8 @@ def _by_group(component, groups, values):
 def _similarity(reader, seed):
     """Spearman of the output embedding, or of the only one; a pair of words is an item.
 
-    A set in which a model has no correlation leaves the model out.
+    Sets of fewer than four pairs, which have no interval, are left out. A set in which
+    a model has no correlation, or none without one of the pairs, leaves the model out.
     """
     analysis, rows = reader.analysis("word_similarity", seed), {}
     if not analysis:
@@ -395,16 +396,20 @@ def _similarity(reader, seed):
         entries = [e for e in model["correlations"] if e["score"] == "dot"]
         # The only embedding of a coupled model is called that of the input.
         entries = [e for e in entries if e["embedding"] != "input"] or entries
-        if entries and all(entry["spearman"] is not None for entry in entries):
-            rows[row] = {}
-            for entry in entries:
-                name = entry["set"]
-                pairs = spearman_items(
-                    analysis.values[f"{index}/human/{name}"],
-                    analysis.values[f"{index}/{entry['embedding']}/{name}"],
-                )
-                got = np.rint(_PARTS * pairs) / _PARTS
-                rows[row][name] = Sums(got, np.ones(len(got)))
+        entries = [e for e in entries if e["covered"] > 3]
+        if any(entry["spearman"] is None for entry in entries):
+            continue
+        sets = {}
+        for entry in entries:
+            name = entry["set"]
+            pairs = spearman_items(
+                analysis.values[f"{index}/human/{name}"],
+                analysis.values[f"{index}/{entry['embedding']}/{name}"],
+            )
+            got = np.rint(_PARTS * pairs) / _PARTS
+            sets[name] = Sums(got, np.ones(len(got)))
+        if sets and all(np.isfinite(sums.got).all() for sums in sets.values()):
+            rows[row] = sets
     return rows
 
 

@@ -64,7 +64,9 @@ def main(folder):
         name: a.astype(float) for name, a in np.load(f"{folder}/items.npz").items()
     }
     measures = study["measures"]
-    for claim, text in ((c, t) for c, texts in study["claims"].items() for t in texts):
+    contrasts = [(c, t) for c, texts in study["claims"].items() for t in texts]
+    # With the contrasts without which a claim is not judged.
+    for claim, text in [*contrasts, *study["sensitivity"].items()]:
         measure, *words = text.replace(":", " +", 1).split()
         signs = {
             row: 1 if sign == "+" else -1

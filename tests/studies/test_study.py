@@ -401,21 +401,24 @@ def test_word_similarity_is_that_of_the_output_embedding_on_pairs():
     for index, noises in enumerate(({"input": 1}, {"input": 0, "output": 3})):
         values[f"{index}/human/men"] = human
         entries = [{"set": "men", "embedding": "input", "score": "cosine"}]
+        # Without one of its pairs, a set of two has no correlation.
+        few = {"set": "rare_word", "score": "dot", "covered": 2, "spearman": 1.0}
         for kind, noise in noises.items():
             dots = human + noise * generator.random(300)
             values[f"{index}/{kind}/men"] = dots
             rho = stats.spearmanr(human, dots).statistic
-            entries.append(
-                {"set": "men", "embedding": kind, "score": "dot", "spearman": rho}
-            )
+            known = {"embedding": kind, "score": "dot", "covered": 300}
+            entries.append(few | {"embedding": kind})
+            entries.append(known | {"set": "men", "spearman": rho})
         models.append({"correlations": entries})
-    lacking = [{"set": "men", "embedding": "output", "score": "dot", "spearman": None}]
+    lacking = [entries[-1] | {"spearman": None}]
     models.append({"correlations": lacking})
     rows = ["coupled", "e_large", "e_small"]
     analysed = AnalysisResult({"models": models}, values, rows, "")
     reader = types.SimpleNamespace(analysis=lambda name, seed: analysed)
     read = SOURCES[claims.SIMILARITY].read(reader, 0)
     assert read.keys() == {"coupled", "e_large"}
+    assert read["coupled"].keys() == read["e_large"].keys() == {"men"}
     for row, entry in (("coupled", models[0]), ("e_large", models[1])):
         expected = entry["correlations"][-1]["spearman"]
         assert read[row]["men"].got.mean() == pytest.approx(expected, abs=0.01)

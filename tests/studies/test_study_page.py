@@ -295,6 +295,7 @@ def test_a_study_is_read_back_from_its_files(tmp_path):
         ("part_a_cause", CAUSE),
         ("part_a_claims", CLAIMS),
         ("part_b", FOLDED),
+        ("part_c", {"5": "void"}),
         ("part_d", {"6": "undecided"}),
     ],
 )
@@ -349,7 +350,7 @@ def test_numbers_written_by_hand_are_those_of_the_study(page):
     if "## The paper's claims" in text:
         start = text.index("## The paper's claims")
         text = text[start : text.index("## To change")]
-    names = ("first", "part_a_cause", "part_a_claims", "part_b", "part_d")
+    names = ("first", "part_a_cause", "part_a_claims", "part_b", "part_c", "part_d")
     studies = [load(str(DOCS / name)).evidence for name in names]
     estimates = [each for study in studies for each in study.estimates.values()]
     [third] = [claim for claim in judge(studies[1]) if claim.claim == "3"]
@@ -379,6 +380,7 @@ def test_numbers_written_by_hand_are_those_of_the_study(page):
         ("part_a_cause", "3", 5),
         ("part_a_claims", "7", 7),
         ("part_b", "Width is not needed to the end (S).", 2),
+        ("part_c", "5", 2),
         ("part_d", "6", 2),
     ],
 )
