@@ -12,20 +12,14 @@ import pytest
 from decoupled import configs
 from decoupled.core.errors import UserError
 from tests.refusals import refusal
+from tests.tasks.own_tasks import REVIEWS
 
 # What a bad value is added to: fields without a default, and what makes a value bad.
 BASE = {
     configs.ModelConfig: dict(coupled=False, input_embedding_size=128),
     configs.SamplingConfig: dict(weights={"en": 0.2}),
     configs.PhaseConfig: dict(steps=10, batch_size=8),
-    configs.OwnTaskConfig: dict(
-        name="reviews",
-        kind="classification",
-        files="{split}-{language}.tsv",
-        texts=("text",),
-        label="label",
-        metric="accuracy",
-    ),
+    configs.OwnTaskConfig: REVIEWS,
     configs.StudyConfig: dict(
         first_rows=("a",),
         learning_rates={"a": 1e-3},

@@ -174,7 +174,7 @@ def texts_without_training():
 
 
 def write_empty_model(path):
-    """Writes empty files in the place of a SavedModel."""
+    """Writes the files of a SavedModel, all of them empty."""
     for name in ("saved_model.pb", "variables/variables.index"):
         file = os.path.join(path, name)
         os.makedirs(os.path.dirname(file), exist_ok=True)

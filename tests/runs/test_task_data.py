@@ -13,6 +13,7 @@ from decoupled.runs import task_data
 from decoupled.runs.task_data import TaskData
 from decoupled.tasks.description import describe_task
 from decoupled.tasks.presets import TASKS, task_of
+from tests.tasks.own_tasks import REVIEWS
 
 
 class Numbers:
@@ -179,15 +180,8 @@ def test_the_files_of_the_splits_that_were_asked_for_are_answered(folder):
 
 def test_the_files_that_are_missing_are_named_as_the_user_names_them(tmp_path):
     (tmp_path / "train-en.tsv").write_text("text\tlabel\na\tx\nb\ty\n")
-    config = OwnTaskConfig(
-        name="reviews",
-        kind="classification",
-        files="{split}-{language}.tsv",
-        texts=("text",),
-        label="label",
-        metric="accuracy",
-    )
-    task = task_of(describe_task(config), str(tmp_path), 64)
+    description = describe_task(OwnTaskConfig(**REVIEWS))
+    task = task_of(description, str(tmp_path), 64)
     data = TaskData(task, SimpleNamespace(pairs=Pairs(1, 1)), "")
     with pytest.raises(UserError) as caught:
         data.files_to_answer()

@@ -20,15 +20,9 @@ from decoupled.corpora import text_lines
 from decoupled.tasks import description
 from decoupled.tasks.classification import LabelAnswer
 from decoupled.tasks.presets import OWN, TASKS, make_task, task_of
+from tests.tasks.own_tasks import REVIEWS
 
-TEXTS = OwnTaskConfig(
-    name="reviews",
-    kind="classification",
-    files="{split}-{language}.tsv",
-    texts=("text",),
-    label="label",
-    metric="accuracy",
-)
+TEXTS = OwnTaskConfig(**REVIEWS)
 TAGS = dataclasses.replace(
     TEXTS, kind="tagging", files="{split}-{language}.conll", texts=(1,), label=2
 )
