@@ -164,7 +164,9 @@ def _worker(name, framework, script, case, **options):
 
 
 def _write(row, name, folder, quick):
-    words = [str(folder), name, *["--quick"] * quick]
+    topology = parse_topology(row.topology)
+    device = "" if topology.generation.card else f"TPU {topology.version}"
+    words = [str(folder), name, f"--device={device}", *["--quick"] * quick]
     _output(row, [sys.executable, "-m", "benchmarks.xla_programs", *words])
 
 

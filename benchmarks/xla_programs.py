@@ -9,6 +9,7 @@ fine-tuning tasks and one of the others:
   base-DTYPE-BxT, rembert-DTYPE-BxT
                           pre-training without dropout, B sequences of T tokens
 A name may end in +splash or +cudnn: attention is called by name, for that kernel.
+--device="TPU v5e" writes the program that a v5e gets.
 Beside each is case.json, with the sizes of model and batch.
 `decoupled/planning/jax_step.py` compiles the programs, and `benchmarks accelerators`
 runs them:
@@ -76,6 +77,7 @@ def main() -> None:
     )
     parser.add_argument("folder", type=pathlib.Path, help="of all programs")
     parser.add_argument("names", nargs="+", metavar="NAME", help="of a program")
+    parser.add_argument("--device", default="", help='its kind, e.g. "TPU v5e"')
     parser.add_argument("--quick", action="store_true", help="tiny sizes")
     arguments = parser.parse_args()
     kinds = {"softmax", *MODELS, *(source.task for source in finetuning_runs.SOURCES)}
@@ -83,12 +85,13 @@ def main() -> None:
         if name.partition("-")[0] not in kinds:
             parser.error(f"{name}: begins with none of {', '.join(sorted(kinds))}")
         try:
-            write(name, arguments.folder.resolve(), arguments.quick)
+            folder = arguments.folder.resolve()
+            write(name, folder, arguments.quick, arguments.device)
         except Skip as reason:
             sys.exit(f"{NAME}: {name}: {reason}")
 
 
-def write(name: str, folder: pathlib.Path, quick: bool) -> None:
+def write(name: str, folder: pathlib.Path, quick: bool, device: str = "") -> None:
     """Writes one program."""
     step, _, kernel = name.partition("+")
     kind, dtype, *sizes = step.split("-")
@@ -103,7 +106,7 @@ def write(name: str, folder: pathlib.Path, quick: bool) -> None:
         inputs = _pretraining_inputs(MODELS[kind](), batch, dtype, quick)
     else:
         inputs = _finetuning_inputs(kind, dtype, folder, quick)
-    _write(folder / name, *inputs, kernel or PLAIN)
+    _write(folder / name, *inputs, kernel or PLAIN, device)
     say(f"{NAME}: {name}")
 
 
@@ -173,10 +176,10 @@ def _finetuning_inputs(task, dtype, folder, quick):
     return graph._replace(network=network), _case(network.model), batches
 
 
-def _write(folder, graph, case, batches, kernel):
+def _write(folder, graph, case, batches, kernel, device):
     shutil.rmtree(folder, ignore_errors=True)
     specs = {n: tf.TensorSpec(x.shape, x.dtype) for n, x in batches[0].items()}
-    export(training_program(graph, specs, kernel)).write(str(folder))
+    export(training_program(graph, specs, kernel, device)).write(str(folder))
     arrays = {
         f"{number}-{name}": value
         for number, batch in enumerate(batches)

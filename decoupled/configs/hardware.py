@@ -38,9 +38,10 @@ class MeshConfig(Settings):
       halves their memory; updates then use stochastic rounding
       (`decoupled.ops.rounding`). Vectors (biases, layer norms) and the variables in
       checkpoints are always float32.
-    stack_mib: on a TPU core, slices of equal shape share a variable, as long as its
-      float32 gradients take at most so many MiB (`decoupled.ops.meshes.simd`). 0
-      gives each slice its own variable. Results and checkpoints are equal.
+    stack_mib: on TPUs and with --accelerator, slices of equal shape share a variable,
+      as long as its float32 gradients take at most so many MiB
+      (`decoupled.ops.meshes.simd`); from TPU v5 on, at most 1. 0 gives each slice its
+      own variable. Results and checkpoints are equal.
     matmul_precision: of products of float32 numbers with --accelerator: "highest" is
       float32; "high" and "default" are faster and less exact, as each device has it
       (TensorFloat-32 on GPUs, passes in bfloat16 on TPUs).

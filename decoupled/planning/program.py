@@ -60,7 +60,11 @@ def build_program(
 ) -> Program:
     """Builds the step of a core of the slice."""
     check_mesh_size(training.network.mesh, tpu.cores, tpu.name)
-    return training_program(training, features, attention)
+    return training_program(training, features, attention, _device_kind(tpu))
+
+
+def _device_kind(tpu: Topology) -> str:
+    return "GPU" if tpu.generation.card else f"TPU {tpu.version}"
 
 
 class CompiledStep(NamedTuple):
@@ -113,8 +117,9 @@ def compile_step(python: str, run: PretrainConfig, tpu: Topology) -> CompiledSte
     specs = feature_specs(run.masking, run.training.batch_size)
     graph = pretraining_graph(run)
     kind = "gpu" if tpu.generation.card else "tpu"
-    device = f"TPU {tpu.version}"
-    kernel, reason = attention_kernel(kind, device, graph.network, specs, trains=True)
+    kernel, reason = attention_kernel(
+        kind, _device_kind(tpu), graph.network, specs, trains=True
+    )
     say(f"attention by {NAMES[kernel]}: {reason}")
     with files.scratch_folder() as folder:
         program = build_program(graph, specs, tpu, kernel)

@@ -75,7 +75,7 @@ class Client:
     """The devices of a mesh, in the order of its replicas.
 
     kind: "cpu", "gpu" or "tpu". mesh: sizes of the mesh's axes; None is a row of all
-      devices.
+      devices. device_kind: JAX's, e.g. "TPU v3".
     """
 
     # Whether this process has said what a program needs.
@@ -98,6 +98,7 @@ class Client:
         if count < len(devices) and kind == "gpu":
             say(f"uses {count} of {len(devices)} devices; the rest is idle")
         self.devices = _in_order(kind, devices, mesh)
+        self.device_kind = self.devices[0].device_kind
         self._check_shares(count, devices)
         self.local = [
             index
@@ -128,8 +129,7 @@ class Client:
             raise explained(error, "the devices") from error
 
     def describe(self) -> str:
-        device, count = self.devices[0], len(self.devices)
-        return f"{count} x {device.device_kind}, JAX {self._jax.__version__}"
+        return f"{len(self.devices)} x {self.device_kind}, JAX {self._jax.__version__}"
 
     def put(self, parts: Sequence[np.ndarray]) -> Array:
         """An array with a part for each device of this process, in their order."""

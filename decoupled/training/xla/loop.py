@@ -63,7 +63,7 @@ def train_steps(
     client = Client(run.accelerator, _sizes(mesh), run.say)
     dataset = input_fn()
     kernel = _attention(client, graph.network, dataset.element_spec, trains=True)
-    program = training_program(graph, dataset.element_spec, kernel)
+    program = training_program(graph, dataset.element_spec, kernel, client.device_kind)
     exported_program = export(program)
     checkpoint, restored_names = plan_start(
         run.model_dir,
@@ -151,7 +151,9 @@ def predict_batches(
     client = Client(run.accelerator, _sizes(network.mesh), run.say)
     dataset = input_fn()
     kernel = _attention(client, network, dataset.element_spec, trains=False)
-    program = prediction_program(network, dataset.element_spec, kernel)
+    program = prediction_program(
+        network, dataset.element_spec, kernel, client.device_kind
+    )
     exported_program = export(program)
     check_resumable(prefix, program.saved_variables)
     executable = _compile(client, exported_program, network.mesh)
@@ -179,8 +181,9 @@ def _sizes(mesh: MeshConfig) -> list[int]:
 def _attention(
     client: Client, network: Network, features: Mapping[str, Any], trains: bool
 ) -> str:
-    device = client.devices[0].device_kind
-    kernel, reason = attention_kernel(client.kind, device, network, features, trains)
+    kernel, reason = attention_kernel(
+        client.kind, client.device_kind, network, features, trains
+    )
     line = f"attention by {NAMES[kernel]}: {reason}"
     if client.kind != "cpu" and line not in _printed_lines:
         _printed_lines.add(line)

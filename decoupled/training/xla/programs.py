@@ -31,6 +31,11 @@ from decoupled.training.xla.kernels import CUDNN, PLAIN, SPLASH
 # The files of a folder: the program, and what its arguments and results are.
 HLO, ABOUT = "step.hlo", "step.json"
 _OLD_TPUS = ("TPU v2", "TPU v3")
+# Those that TPUEstimator knows, too: a plan of a program holds for both.
+_ESTIMATOR_TPUS = (*_OLD_TPUS, "TPU v4")
+# The compiler of later TPUs casts a stack of matrices as a whole, and keeps the result
+# in the vector memory, where activations have no room then.
+_LATER_TPU_STACK_MIB = 1
 # Splash attention fills up to 128 tokens, and cuDNN's gain is small already there.
 _FEW_TOKENS = 128
 
@@ -152,13 +157,18 @@ def training_program(
     training: TrainingGraph,
     features: Mapping[str, tf.TensorSpec],
     attention: str = PLAIN,
+    device: str = "",
 ) -> Program:
-    """Builds the step of a replica. `attention` is a key of `kernels.NAMES`."""
+    """Builds the step of a replica.
+
+    `attention` is a key of `kernels.NAMES`. `device` is its kind, e.g. "TPU v3"; the
+    program runs on all kinds, and "" has no device in view.
+    """
     variables = {}
     with tf.Graph().as_default() as graph, collectives_of_xla():
         step = tf.train.get_or_create_global_step()
         inputs = _placeholders(features)
-        mesh = replica_mesh(training.network.mesh, attention)
+        mesh = replica_mesh(training.network.mesh, attention, device)
         with tf.variable_scope("", custom_getter=_placeholder_getter(variables)):
             lowered = build_step(training, inputs, Placement(mesh, None))
         scalars = logged_scalars(training, lowered)
@@ -170,12 +180,16 @@ def training_program(
 
 
 def prediction_program(
-    network: Network, features: Mapping[str, tf.TensorSpec], attention: str = PLAIN
+    network: Network,
+    features: Mapping[str, tf.TensorSpec],
+    attention: str = PLAIN,
+    device: str = "",
 ) -> Program:
     """Builds the predictions of a replica, each for the whole batch."""
     variables = {}
     with tf.Graph().as_default() as graph, collectives_of_xla():
-        inputs, mesh = _placeholders(features), replica_mesh(network.mesh, attention)
+        inputs = _placeholders(features)
+        mesh = replica_mesh(network.mesh, attention, device)
         with tf.variable_scope("", custom_getter=_placeholder_getter(variables)):
             placement = Placement(mesh, None)
             predictions, _ = build_predictions(network, inputs, placement)
@@ -183,11 +197,15 @@ def prediction_program(
     return Program(graph, mesh, inputs, results, variables, attention)
 
 
-def replica_mesh(config: MeshConfig, attention: str = PLAIN) -> ReplicaMesh:
+def replica_mesh(
+    config: MeshConfig, attention: str = PLAIN, device: str = ""
+) -> ReplicaMesh:
     """The mesh of a program; it makes tensors in the default graph."""
     shape, layout = shape_and_layout(config)
-    stack_bytes = config.stack_mib * 2**20
-    return ReplicaMesh(shape, layout, stack_bytes, attention != PLAIN)
+    stack_mib = config.stack_mib
+    if device.startswith("TPU") and device not in _ESTIMATOR_TPUS:
+        stack_mib = min(stack_mib, _LATER_TPU_STACK_MIB)
+    return ReplicaMesh(shape, layout, stack_mib * 2**20, attention != PLAIN)
 
 
 def _placeholders(features):

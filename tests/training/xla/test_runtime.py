@@ -23,7 +23,7 @@ import pytest
 
 from decoupled.configs import MeshConfig
 from decoupled.configs.hardware import HOST, Hardware
-from decoupled.core.compat import tf
+from decoupled.core.compat import mtf, tf
 from decoupled.core.errors import Interrupted, Terminated, UserError
 from decoupled.data.array_input_fn import training_input_fn
 from decoupled.model.variables import MASKED_LM, shapes
@@ -31,7 +31,7 @@ from decoupled.training.checkpoints import write_list
 from decoupled.training.events import read_scalars
 from decoupled.training.loop import predict
 from decoupled.training.xla import adapter, kernels, loop
-from decoupled.training.xla.programs import export, training_program
+from decoupled.training.xla.programs import export, replica_mesh, training_program
 from decoupled.training.xla.stablehlo import to_stablehlo
 from tests.helpers import adamw, masked_lm_features, schedule, tiny_model
 from tests.pretrained import write_weights
@@ -215,14 +215,14 @@ def built_once(program, exported):
     """In its context the loop takes this program for the usual graph, unchanged."""
     usual = config(**USUAL)
 
-    def build(graph, features, kernel):
+    def build(graph, features, kernel, device):
         kept = usual.training
         saved = dict(
             save_checkpoints_steps=kept.save_checkpoints_steps,
             keep_checkpoint_max=kept.keep_checkpoint_max,
         )
         assert with_training(graph, **saved) == usual
-        assert (features, kernel) == (SPECS, "plain")
+        assert (features, kernel, device) == (SPECS, "plain", "cpu")
         return program
 
     with (
@@ -497,6 +497,27 @@ def test_collectives_and_random_bits_are_those_that_every_device_has(exported):
     assert "stablehlo.rng " not in text and "all_to_all" not in text
     # Nor is attention called by name, where nobody would replace it.
     assert kernels._calls(module) == []
+
+
+@pytest.mark.parametrize(
+    ("device", "stacks"),
+    [
+        ("NVIDIA H100", [3, 3]),
+        ("TPU v4", [3, 3]),
+        ("TPU v5 lite", [1, 1, 1, 3]),
+        ("TPU7x", [1, 1, 1, 3]),
+    ],
+)
+def test_later_tpus_have_no_stacks_of_matrices(device, stacks):
+    rows, columns = mtf.Dimension("rows", 512), mtf.Dimension("columns", 1024)
+    with tf.Graph().as_default():
+        mesh, graph = replica_mesh(ONE_DEVICE, device=device), mtf.Graph()
+        for dims in ([rows, columns], [columns]):
+            for index in range(3):
+                name = f"{len(dims)}_{index}"
+                mtf.get_variable(mtf.Mesh(graph, "mesh"), name, mtf.Shape(dims))
+        members = mesh.stacks(graph.all_variables)
+    assert [len(names) for names in members] == stacks
 
 
 # ---- What is refused ---------------------------------------------------------------
