@@ -10,7 +10,7 @@ import collections
 import re
 
 from decoupled.corpora.wikipedia import wiki_templates
-from decoupled.corpora.wikipedia.wiki_templates import HOLE
+from decoupled.corpora.wikipedia.wiki_templates import APOSTROPHE, HOLE
 
 UNCLOSED = "unclosed markup"
 TABLES = "tables"
@@ -83,7 +83,8 @@ def _remove_tags(text, dropped):
             parts.append(HOLE)
         elif name == "nowiki":
             content = text[opening.end() : content_end]
-            parts.append(HOLE if _NOWIKI_MARKUP.search(content) else content)
+            is_markup = _NOWIKI_MARKUP.search(content)
+            parts.append(HOLE if is_markup else content.replace("'", APOSTROPHE))
         elif name != _COMMENT and content_end < position:
             parts.append(wiki_templates.nothing(text, start, position))
     parts.append(text[position:])

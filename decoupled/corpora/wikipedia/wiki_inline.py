@@ -235,23 +235,33 @@ def _without_emphasis(line):
 
     Three apostrophes after a letter close open bold text. Otherwise, if two apostrophes
     follow later, they are an apostrophe and the beginning of italics: "l'''Odyssée''".
+    If else both bold and italics stayed open, they end open italics: "''Titanic'''s".
     """
     parts = _EMPHASIS.split(line)
     counts = [len(mark) for mark in parts[1::2]]
     # If both bold and italics stay open, MediaWiki also looks for an apostrophe.
-    italics, bolds = (sum(n != length for n in counts) for length in (3, 2))
-    unbalanced = italics % 2 and bolds % 2
-    bold = False
+    italics = sum(n not in (3, 4) for n in counts)
+    bolds = sum(n != 2 for n in counts)
+    unbalanced = italics % 2 == bolds % 2 == 1
+    bold = italic = False
     for index, count in enumerate(counts):
         text = parts[2 * index]
         apostrophe = count in (4, 6)
-        if count == 3 and text[-1:].isalpha():
+        if count == 3:
             if bold:
-                apostrophe = bool(unbalanced and _ARTICLE.fullmatch(text))
+                is_before_word = parts[2 * index + 2][:1].isalpha()
+                is_article = is_before_word and _ARTICLE.fullmatch(text)
+                apostrophe = bool(unbalanced and is_article)
+            elif italic and unbalanced:
+                apostrophe = not text[-1:].isspace()
             else:
-                apostrophe = counts[index + 1 : index + 2] == [2]
-        if count != 2 and not (count == 3 and apostrophe):
-            bold = not bold
+                follow = counts[index + 1 : index + 2]
+                apostrophe = text[-1:].isalpha() and follow == [2]
+            if apostrophe:
+                count = 2
+                unbalanced = not unbalanced
+        bold ^= count != 2
+        italic ^= count not in (3, 4)
         parts[2 * index + 1] = "'" if apostrophe else ""
     return "".join(parts)
 

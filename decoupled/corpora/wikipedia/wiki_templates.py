@@ -97,7 +97,11 @@ _DEPTH = 6
 
 # Text before a date or a name, which may be the template's argument.
 _TEXT_BEFORE_ARGUMENT = NAMES["text_before_argument"]
-_CONSTANT_TEXT = NAMES["constant_text"]
+# An apostrophe beside the two of italics would be read as bold.
+APOSTROPHE = "&#39;"
+_CONSTANT_TEXT = {
+    name: text.replace("'", APOSTROPHE) for name, text in NAMES["constant_text"].items()
+}
 _UNITS, _SYMBOLS = NAMES["units"], frozenset(NAMES["unit_symbols"])
 _RANGES = NAMES["ranges"]
 _WITHOUT_TEXT = TEMPLATES["nothing"]

@@ -16,7 +16,7 @@ from decoupled.corpora.wikipedia.wiki_templates import GAP, HOLE
 
 # Version of the rules that make text from wikitext, a part of a corpus's fingerprint.
 # Add 1 with every change that changes text.
-RULES = 12
+RULES = 13
 
 END_SECTIONS = "sections of references, links or works"
 LIST_ITEMS = "list items that are no sentences"

@@ -64,6 +64,14 @@ Nell'''Odissea'' di '''Omero''' ''c'è'' un re di Itaca.
 Nell'Odissea di Omero c'è un re di Itaca.
 It is ''''quoted''' and '''bold'''s here.
 It is 'quoted and bolds here.
+Most of ''Eagle'''s and ''Hope''{{'}}s and ''Ra''<nowiki>'</nowiki>s crew is here.
+Most of Eagle's and Hope's and Ra's crew is here.
+The ''Eagle''{{'s}} crew left, l{{'}}''ami'' too.
+The Eagle's crew left, l'ami too.
+Bu haber ''Hürriyet'''nin ve ''Milliyet'''te yayımlandı.
+Bu haber Hürriyet'nin ve Milliyet'te yayımlandı.
+''''So''' and ''Jeopardy!'''s hosts are '''''both''''' here.
+'So and Jeopardy!'s hosts are both here.
 # The first letter of a word
 '''F'''undamental ''f''orces are [[f]]orces.
 Fundamental forces are forces.
