@@ -3,8 +3,8 @@
 Templates are programs of their wiki, and a dump of articles does not contain them. The
 templates that occur most often within a sentence are replaced by one of their
 arguments. Those that mark a note or a doubt are removed, because their text does not
-belong to the sentence. The text of all others is unknown, and a `HOLE` or `GAP`
-replaces them.
+belong to the sentence; the text that a doubt is about stays. The text of all others is
+unknown, and a `HOLE` or `GAP` replaces them.
 
 names.json has the names that this depends on, in wikis of many languages: namespaces,
 disambiguation pages, sections of references, and templates within sentences. Names are
@@ -191,7 +191,7 @@ def _content_text(content):
         arguments = _positional_arguments(content)
         if any(arguments[kind.max_count :]) or _has_argument(content, kind.text_keys):
             return HOLE
-        return kind.text(arguments, content) or GAP
+        return kind.text(arguments, content) or kind.without_text
     if century := _FRENCH_CENTURY.fullmatch(" ".join(content.split())):
         return "".join((century[1], " ", century[2], century[3]))
     return GAP
@@ -342,18 +342,21 @@ class _Kind(NamedTuple):
 
     text: makes it of the positional arguments and all that is in the braces. max_count:
     of the positional arguments; many conversions in one would take long. text_keys:
-    names of arguments that change the text.
+    names of arguments that change the text. without_text: the replacement of one that
+    shows nothing; a note about the text before it needs no argument.
     """
 
     text: Callable[[list[str], str], str]
     max_count: int
     text_keys: str = ""
+    without_text: str = GAP
 
 
 # names.json lists the templates of each kind.
 _KINDS = {
     "only_argument": _Kind(_first, 1),
     "first_of_two_arguments": _Kind(_first, 2, "text|texte"),
+    "marked_text": _Kind(_first, 50, "text|texte", without_text=""),
     "raised": _Kind(_raised, 1),
     "japanese_name": _Kind(_first, 4),
     "link_title": _Kind(_link_title, 50, "lt|label"),

@@ -168,6 +168,16 @@ He left{{unknown note|1}}, she came. {{unknown note}} End.
 He left, she came. End.
 He left”{{unknown note}} and दिल्ली{{unknown note}} fell (2){{unknown note}}.
 He left” and दिल्ली fell (2).
+# Notes about the text in them
+Il vit {{refnec|à [[Paris]] au {{s|V|e}}|date=mai}}, dit-on{{quand|date=mai}}.
+Il vit à Paris au Ve siècle, dit-on.
+{{Qui|Tous}} disent {{référence souhaitée|1=ça}} ou{{refnec}} {{clarify span|text=x}}.
+Tous disent ça ou □.
+{{要出典範囲|彼は医者であった|date=2010年}}{{要出典範囲|date=2010年}}。
+彼は医者であった。
+# A country and a request for a source have one name
+It was {{cr|IND}} and not{{cr}} he who won it.
+It was □ and not he who won it.
 # No notes
 It is ${{Inflation|US|1}} or £{{x|1}}, ~{{x|1}}, no. #{{x|1}} in 1990–{{x|1}}.
 It is $□ or £□, ~□, no. #□ in 1990–□.
