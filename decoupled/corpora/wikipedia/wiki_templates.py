@@ -49,6 +49,9 @@ LANGUAGE_PREFIX = re.compile(
     r"(?:[a-z]{2,3}(?:-[a-z]{2,}){0,2}|simple|be-x-old|map-bms|cbk-zam|fiu-vro)"
 )
 
+# {{link-en|text|Title}}, of any language.
+_LANGUAGE_LINK = re.compile(f"link-{LANGUAGE_PREFIX.pattern}")
+
 _DISAMBIGUATION_TEMPLATES = _names(NAMES["disambiguation_templates"])
 _DISAMBIGUATION_TITLE = re.compile(
     rf"[(（](?:{'|'.join(NAMES['disambiguation_titles'])})[)）]$", re.IGNORECASE
@@ -187,6 +190,8 @@ def _content_text(content):
         return " ".join([_TEXT_BEFORE_ARGUMENT[name], *arguments]).strip()
     if name.startswith("formatnum:"):
         return content.partition(":")[2].partition("|")[0].strip()
+    if _LANGUAGE_LINK.fullmatch(name):
+        name = "link-interwiki"
     if kind := _KIND_OF.get(name):
         arguments = _positional_arguments(content)
         if any(arguments[kind.max_count :]) or _has_argument(content, kind.text_keys):

@@ -144,10 +144,9 @@ def _has_end(text):
 _OPEN = "(（"
 _SEPARATORS = ",;،؛，；、"
 _CLOSING_CLASS = r"\"'”’»›)）\]」』】》"
-# Scripts that put no space before a parenthesis.
+# Scripts without spaces between words. (Korean has them, but not before a parenthesis.)
 _UNSPACED = (
-    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
-    "\uf900-\ufaff"
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
 )
 
 # A character that can begin broken text, then the rest of it. (In this form, unlike a
@@ -160,7 +159,7 @@ _BROKEN = re.compile(
     rf"|(?<=[“\"«]) ?[”\"»])"
 )
 _PARENTHESIS = re.compile(r"\([^()（）]*\)|（[^()（）]*）|\[[^\[\]]*\]")
-_BEFORE_PARENTHESIS = re.compile(rf"[\s{_UNSPACED}{_CLOSING_CLASS}{GAP}]")
+_BEFORE_PARENTHESIS = re.compile(rf"[\s{_UNSPACED}\uac00-\ud7af{_CLOSING_CLASS}{GAP}]")
 _DEPTH = 3
 _START = re.compile(rf"[\s{GAP}]*{GAP}\s+")
 _AFTER_SENTENCE = re.compile(
@@ -173,6 +172,14 @@ _NOTE = re.compile(
     rf"(?<![\"“«„']{GAP}(?=[\"”»’']))"
 )
 _BEFORE_NOTE = f"{SENTENCE_ENDS}{_SEPARATORS}{_CLOSING}"
+# What the next word follows without a space, so that the gap may be this word: scripts
+# without spaces, French and Italian elisions, Hebrew and Arabic words of one letter.
+_BEFORE_WORD = re.compile(
+    rf"(?:[{_UNSPACED}，；、]|\b(?:[cdjlmnst]|\w*qu|\w*ll|un)['’]"
+    r"|(?<!\w)[\u05d0-\u05ea\u0621-\u064a])\Z",
+    re.IGNORECASE,
+)
+_LONGEST_ELISION = 12
 
 # All white space is single spaces here. No pattern can read the same text again in
 # another match; otherwise the time would grow with the square of a paragraph's length.
@@ -227,7 +234,10 @@ def _after_sentence(match):
 
 def _note_text(match):
     """Empty after a letter, a digit or the end of a part; "$" or "–" needs a number."""
-    left = match.string[match.start() - 1]
+    before = match.string[max(0, match.start() - _LONGEST_ELISION) : match.start()]
+    if _BEFORE_WORD.search(before):
+        return match[0]
+    left = before[-1]
     is_in_word = unicodedata.category(left)[0] in "LMN"
     return "" if is_in_word or left in _BEFORE_NOTE else match[0]
 

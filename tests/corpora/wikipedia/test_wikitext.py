@@ -179,6 +179,20 @@ Tous disent ça ou □.
 It was {{cr|IND}} and not{{cr}} he who won it.
 It was □ and not he who won it.
 # No notes
+该片由{{未知|金某}}、李某主演，三位是中国、{{未知|韩国}}、日本。
+该片由□、李某主演，三位是中国、□、日本。
+优胜者是{{link-ko|金某|김모}}，他是韩国人。
+优胜者是金某，他是韩国人。
+เขาเกิดที่{{ไม่รู้|เมืองเล็ก}} และย้ายไปกรุงเทพ
+เขาเกิดที่□ และย้ายไปกรุงเทพ
+Il vit à l'{{x|ENS}}, jusqu’{{x|ici}}, dell'{{x|A}}, et à Paris{{x}} avec d'{{x|eux}}.
+Il vit à l'□, jusqu’□, dell'□, et à Paris avec d'□.
+The players'{{x}} and 'foo bar'{{x}}, 서울{{x}}, left it here.
+The players' and 'foo bar', 서울, left it here.
+התגורר ב{{x|תל אביב}}, ולאחר מכן בירושלים{{x}}.
+התגורר ב□, ולאחר מכן בירושלים.
+وُلد في القاهرة{{x}} و{{x|عاش}}، ثم انتقل إلى دمشق.
+وُلد في القاهرة و□، ثم انتقل إلى دمشق.
 It is ${{Inflation|US|1}} or £{{x|1}}, ~{{x|1}}, no. #{{x|1}} in 1990–{{x|1}}.
 It is $□ or £□, ~□, no. #□ in 1990–□.
 # Parentheses that lost a part
