@@ -60,6 +60,8 @@ _DISAMBIGUATION_WORD = re.compile(r"__\s*DISAMBIG\s*__", re.IGNORECASE)
 _TEMPLATE_NAME = re.compile(r"\{\{([^{}|\n<]{2,80})")
 # Sections that list sources, links, works or pictures and have no prose.
 _END_SECTIONS = _names(NAMES["end_sections"])
+# Those of them that prose may follow: about a country's literature, a river's source.
+_AMBIGUOUS_END_SECTIONS = _names(NAMES["ambiguous_end_sections"])
 
 
 def is_disambiguation(title: str, wikitext: str) -> bool:
@@ -76,7 +78,16 @@ def is_disambiguation(title: str, wikitext: str) -> bool:
 
 def is_end_section(heading: str) -> bool:
     """True for the heading of references, links, lists of works and the like."""
-    return normal_form(heading).rstrip(" :：") in _END_SECTIONS
+    return _section_name(heading) in _END_SECTIONS
+
+
+def is_ambiguous_section(heading: str) -> bool:
+    """True for those headings of an end section that may also stand above prose."""
+    return _section_name(heading) in _AMBIGUOUS_END_SECTIONS
+
+
+def _section_name(heading):
+    return normal_form(heading).rstrip(" :：")
 
 
 # Replaces a part of the sentence: a formula, a conversion. (This is Unicode's object

@@ -71,7 +71,10 @@ def article_paragraphs(wikitext: str, dropped: collections.Counter) -> list[str]
 
 
 def _without_end_sections(text, dropped):
-    """Removes headings, and sections of sources and links with their subsections."""
+    """Removes headings, and sections of sources and links with their subsections.
+
+    A part that is named Literature, say, stays if it has prose.
+    """
     parts = []
     position = 0
     dropped_level = 7
@@ -82,12 +85,27 @@ def _without_end_sections(text, dropped):
         title = heading[1].lstrip("=")
         level = min(6, len(heading[1]) - len(title))
         if level <= dropped_level:
-            is_end = wiki_templates.is_end_section(_heading_text(title.rstrip("=")))
+            title = _heading_text(title.rstrip("="))
+            is_end = wiki_templates.is_end_section(title) and not (
+                level > 2
+                and wiki_templates.is_ambiguous_section(title)
+                and _has_prose(text, position, level)
+            )
             dropped_level = level if is_end else 7
             dropped[END_SECTIONS] += is_end
     if dropped_level > 6:
         parts.append(text[position:])
     return "\n\n".join(parts)
+
+
+def _has_prose(text, start, level):
+    """Whether a line of the section from `start` on is a sentence and no list item."""
+    next_section = re.compile(rf"\n={{1,{level}}}[^=]").search(text, start)
+    section = text[start : next_section.start() if next_section else len(text)]
+    return any(
+        line[:1] not in f"{_NO_PARAGRAPH}=" and _is_sentence(line)
+        for line in wiki_inline.plain_links_and_tags(section).split("\n")
+    )
 
 
 def _heading_text(heading):

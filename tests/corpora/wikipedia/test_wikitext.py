@@ -365,6 +365,27 @@ Behind it there is prose.
     assert dropped == {"sections of references, links or works": 1}
 
 
+@pytest.mark.parametrize("heading", ["Literature", "Literatura", "Quelle", "来源"])
+def test_prose_stays_below_a_heading_that_may_be_one_of_sources(heading):
+    item = "* A. Author: A book. Place 1990.\n[[File:A.jpg|thumb|A caption is here.]]\n"
+    prose = "A sentence about it is here.\n"
+    parts = [f"=== {heading} ===\n{item}{prose}", f"=== {heading} ===\n{item}"]
+    parts += [f"=== {heading} ===\n{item}==== Part ====\n{prose}", "=== A ===\n"]
+    dropped = collections.Counter()
+    text = "".join(["Before it there is prose.\n== Culture ==\n", *parts, prose])
+    assert article_paragraphs(text, dropped) == [
+        "Before it there is prose.",
+        "A. Author: A book. Place 1990.",
+        "A sentence about it is here.",
+        "A. Author: A book. Place 1990.",
+        "A sentence about it is here.",
+        "A sentence about it is here.",
+    ]
+    assert dropped == {"sections of references, links or works": 1}
+    end = f"== {heading} ==\n{prose}=== {heading} ===\n{prose}"
+    assert clean(f"{prose}{end}") == clean(prose)
+
+
 SCRIPTS = pairs("""
 '''בְּרֵאשִׁית''' הוא [[ספר]] ה[[תורה|תורה]] הראשון.{{הערה|א}}
 בְּרֵאשִׁית הוא ספר התורה הראשון.
