@@ -30,7 +30,12 @@ from decoupled.corpora.text_lines import clean_sentence, read_lines
 TRAIN, DEV, TEST = "train", "dev", "test"
 HELD_OUT = (DEV, TEST)
 
-_BIBLE = re.compile(r"(?P<chapter>[0-9]{5})[0-9]{3}")
+_BIBLE = re.compile(r"(?P<chapter>[0-9]{5})[0-9]{3}(?:[-–](?P=chapter)[0-9]{3})?")
+# Everything before merged verses or sentences: the chapter of GEN.1.4-5, the page of
+# page7#4-5. Two numbers alone, as in 2010-05 and 1.2-3, are of two levels.
+_BEFORE_MERGED = re.compile(
+    r"(.*[^\W_][\W_]+\d+(?=[.:])|.*[^\W_](?=#))[.:#]\d+[a-z]?(?:[-–,]\d+[a-z]?)+"
+)
 # Everything before the last separator: the chapter of GEN.1.2, the page of page_7#4.
 _BEFORE_LAST = re.compile(r"(.*[^\W_])[\W_]+[^\W_]+")
 
@@ -40,7 +45,8 @@ def group_of(identifier: str, pattern: str | None, place: str) -> str:
 
     Args:
       pattern: as `ParallelTextConfig.group`. With None, the group of a Bible's id is
-        its book and chapter; of other ids it is everything before the last separator.
+        its book and chapter; of other ids it is everything before the last separator,
+        or before merged verses.
       place: the position of the id, for messages.
     """
     if pattern is not None:
@@ -54,7 +60,7 @@ def group_of(identifier: str, pattern: str | None, place: str) -> str:
         return group
     if match := _BIBLE.fullmatch(identifier):
         return match["chapter"]
-    match = _BEFORE_LAST.fullmatch(identifier)
+    match = _BEFORE_MERGED.fullmatch(identifier) or _BEFORE_LAST.fullmatch(identifier)
     if match is None:
         raise UserError(
             f"{place}: the id {identifier!r} is no BBCCCVVV and has no separator as "
