@@ -15,7 +15,7 @@ from decoupled.corpora.wikipedia.wiki_templates import HOLE
 
 # Version of the rules that split and choose sentences. Every change of them adds 1, so
 # that a corpus made with older rules is not reused.
-RULES = 7
+RULES = 8
 
 SHORT = "lines that are too short"
 NO_TEXT = "lines of numbers and signs"
@@ -94,12 +94,15 @@ _MARKUP = re.compile(
     r"[\[\]{}|<>='&:_~](?:(?<=[{}|<>])|(?<=\[)(?:\[|\d*\])|(?<=\])\]|(?<==)=|(?<=')'"
     r"|(?<=:)//|(?<=&)#?\w+;|(?<=_)_|(?<=~)~~)"
 )
+# Bars that stand for dandas, in the scripts that have them.
+_BAR = re.compile(r"(?<=[\u0900-\u0b7f])\s?\|{1,2}(?=[\s\"”’»]|$)")
 # A dash before a digit is a minus sign.
 _LEADING = re.compile(r"^(?:(?![-–]\d)[ \t,;:،؛、，；。)\]）*#•·\-–—])+")
 # Only round brackets: "[A] trial" and "[a]ny trial" begin a quoted sentence.
 _SMALL_IN_BRACKETS = re.compile(r"[(（][\"'“„«‹”‘‚]*(?P<letter>[^\W\d_])")
 _BRACKETS = re.compile(r"\([^()]*\)|（[^（）]*）")
 _CLOSING_QUOTES = tuple('"”“’»«›」』】》')
+_ENDS_OR_BAR = ("|", *SENTENCE_ENDS, *_CLOSING_QUOTES)
 # Ends of sentences that sentencex does not know: of Khmer and Tibetan, and two of the
 # marks between words in Ethiopic, which many write for its full stop.
 _END = "(?:[។៕།༎]|፡፡+)+"
@@ -144,6 +147,9 @@ def clean_sentences(
     """
     sentences = []
     for paragraph in paragraphs:
+        # A paragraph with bars and no end is a row of cells or headings.
+        if "|" in paragraph and paragraph.endswith(_ENDS_OR_BAR):
+            paragraph = _BAR.sub("।", paragraph)
         for sentence in split_sentences(paragraph, language, min_characters):
             sentence = _LEADING.sub("", sentence)
             reason = _fault(sentence, min_characters)

@@ -229,6 +229,26 @@ def test_short_sentences_of_all_scripts_stay(language, sentence):
     assert not dropped
 
 
+@pytest.mark.parametrize(
+    "language, paragraph, expected",
+    [
+        (
+            "hi",
+            "यह बड़ा शहर है| वह छोटा है | उसने कहा “वह घर है |”",
+            ["यह बड़ा शहर है।", "वह छोटा है।", "उसने कहा “वह घर है।”"],
+        ),
+        ("bn", "এটি একটি শহর | এটি খুব সুন্দর।", ["এটি একটি শহর।", "এটি খুব সুন্দর।"]),
+        ("hi", "मुख्य पृष्ठ | ताज़ा समाचार | खेल", []),
+        ("hi", "यह बड़ा शहर|नगर है।", []),
+        ("en", "It is a line | of cells.", []),
+    ],
+)
+def test_a_bar_may_stand_for_a_danda(language, paragraph, expected):
+    dropped = collections.Counter()
+    assert clean_sentences([paragraph], language, 4, dropped) == expected
+    assert dropped == ({} if expected else {sentences.MARKUP: 1})
+
+
 # What prose has rarely, and markup often; per sentence of the shortened English dump.
 SUSPICIOUS = re.compile(
     r"\[\[|\]\]|\[\d|[{}|<>]|==|''|https?:|www\.|&\w+;|thumb\||\dpx\b|__|\ufffc|\ufff9"
