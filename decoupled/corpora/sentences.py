@@ -102,6 +102,7 @@ _LEADING = re.compile(r"^(?:(?![-–]\d)[ \t,;:،؛、，；。)\]）*#•·\-�
 _SMALL_IN_BRACKETS = re.compile(r"[(（][\"'“„«‹”‘‚]*(?P<letter>[^\W\d_])")
 _BRACKETS = re.compile(r"\([^()]*\)|（[^（）]*）")
 _CLOSING_QUOTES = tuple('"”“’»«›」』】》')
+_MARKS_AROUND = f'{SENTENCE_ENDS}"“”„‘’«»‹›「」『』《》()（） '
 _ENDS_OR_BAR = ("|", *SENTENCE_ENDS, *_CLOSING_QUOTES)
 # Ends of sentences that sentencex does not know: of Khmer and Tibetan, and two of the
 # marks between words in Ethiopic, which many write for its full stop.
@@ -261,4 +262,6 @@ def _is_short(text, min_characters):
 
 
 def _is_short_text(text, min_characters):
-    return _is_short(text, min_characters) and _fault(_LEADING.sub("", text), 0) is None
+    # Without its quotation marks, which may be more than half of it: 「はい。」
+    words = _LEADING.sub("", text).strip(_MARKS_AROUND)
+    return _is_short(text, min_characters) and _fault(words, 0) is None

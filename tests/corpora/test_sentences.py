@@ -249,6 +249,21 @@ def test_a_bar_may_stand_for_a_danda(language, paragraph, expected):
     assert dropped == ({} if expected else {sentences.MARKUP: 1})
 
 
+@pytest.mark.parametrize(
+    "language, paragraph",
+    [
+        ("ja", "彼は私に聞いた。「はい。」彼女は私に答えた。"),
+        ("ko", '그는 나에게 물었다. "네." 그녀가 나에게 대답했다.'),
+        ("en", 'He asked her about it. "No." She left him alone.'),
+    ],
+)
+def test_a_short_quotation_stays_with_a_sentence_beside_it(language, paragraph):
+    dropped = collections.Counter()
+    result = clean_sentences([paragraph], language, 10, dropped)
+    assert (" " * (language != "ja")).join(result) == paragraph and len(result) == 2
+    assert not dropped
+
+
 # What prose has rarely, and markup often; per sentence of the shortened English dump.
 SUSPICIOUS = re.compile(
     r"\[\[|\]\]|\[\d|[{}|<>]|==|''|https?:|www\.|&\w+;|thumb\||\dpx\b|__|\ufffc|\ufff9"
