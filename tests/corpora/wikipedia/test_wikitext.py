@@ -247,6 +247,7 @@ def test_templates_tables_and_files_between_paragraphs_go():
 {{short description|d}}
 [[File:A.jpg|thumb|left|200px|A [[caption]] with [[links|many]] ''words''.]]
 [[Datei:B.jpg|mini|Eine [[Unterschrift]].]] [[Файл:C.jpg]] [[文件:D.jpg|缩略图|说明。]]
+[[Imej:E.jpg|thumb|Ini satu ayat.]] [[Billede:F.jpg|En sætning.]] [[图:G.jpg|一句话。]]
 '''A''' is a city of [[B]].
 {| class="wikitable"
 ! Head || Other
@@ -263,6 +264,7 @@ File:E.jpg|A caption that is a sentence.
 </gallery>
 {{Navbox|list=* a}}
 [[Category:Cities]] [[Kategorie:Städte]] [[de:A]] [[zh-yue:A]] [[simple:A]]
+[[К:Города]] [[KAT:Şehirler]] [[Sanat:Qalalar]] [[קאַטעגאָריע:שטעט]]
 """
     dropped = collections.Counter()
     paragraphs = article_paragraphs(text, dropped)
@@ -342,7 +344,7 @@ References | See also | External links | Einzelnachweise | Weblinks | Voir aussi
 Notes et références | Véase también | Примечания | Ссылки | См. также | 脚注 |
 関連項目 | 参考文献 | 外部链接 | 각주 | 외부 링크 | المراجع | وصلات خارجية | منابع |
 הערות שוליים | קישורים חיצוניים | सन्दर्भ | बाहरी कड़ियाँ | อ้างอิง |
-แหล่งข้อมูลอื่น | Przypisy |
+แหล่งข้อมูลอื่น | แหล่งข้อมูลภายนอก | Przypisy |
 Bibliografia | Kaynakça
 """
 
