@@ -77,13 +77,24 @@ _TITLE = re.compile(
     r"(?:^|[\s(（\"“])(?:[\u05d0-\u05ea\u0621-\u064a]|डॉ|डा|प्रो|ডা|ড|Dk|Bw|Mhe)\.$"
 )
 # German writes a point after 20 in "im 20. Jahrhundert", and its nouns with capitals.
-_GERMAN = {"de", "lb", "nds"}
-_ORDINAL = re.compile(
+_GERMAN_ORDINAL = re.compile(
     r"(?:\b(?:[ai]m|[ai]ns|vo[mn]|zu[mr]?|beim|de[rsmn]|die|das|eine?[rsmn]?|seit|bis|ab"
     r"|und|oder|jede[rsmn]?|frühen|späten|mittleren|ausgehenden|beginnenden)|\d\.[/–-])"
     r"\s?\d{1,3}\.$",
     re.IGNORECASE,
 )
+# Longer numbers are years, which may end a sentence: IV. Béla, 1. Lig, 1920.
+_SHORT_ORDINAL = r"\d{1,2}|[IVXLC]+"
+_BEFORE_NAME = r"(?:^|[\s(（\"“])(?:{})\.$"
+# Language -> after what its sentences go on with a capital.
+_BEFORE_CAPITAL = {
+    **dict.fromkeys(("de", "lb", "nds"), _GERMAN_ORDINAL),
+    **dict.fromkeys(("az", "hu"), re.compile(_BEFORE_NAME.format(_SHORT_ORDINAL))),
+    "tr": re.compile(_BEFORE_NAME.format(rf"{_SHORT_ORDINAL}|Doç|Yrd|Av|Sn")),
+    "vi": re.compile(_BEFORE_NAME.format("TP|TX|GS|PGS|TS|ThS|BS")),
+}
+# The beginning of .NET, .PDF, with the character before it.
+_NAME_WITH_POINT = re.compile(r"[ (]\.[A-Z]{2}")
 # What follows a quotation in the same sentence: 「…。」と彼は言った。
 _JAPANESE_PARTICLE = re.compile("と|など|って|の|を|が|は|に|も")
 # Burmese: "of", and a comma; sentencex takes both for ends.
@@ -126,7 +137,10 @@ def split_sentences(
         if sentences and (
             _goes_on(code, sentences[-1], separator, sentence)
             or _is_short_text(sentences[-1], min_characters)
-            or _is_short_text(sentence, min_characters)
+            or (
+                _is_short_text(sentence, min_characters)
+                and not _is_title(code, sentence)
+            )
         ):
             sentences[-1] = f"{sentences[-1]}{separator}{sentence}".rstrip()
         elif sentence:
@@ -196,7 +210,14 @@ def _goes_on(code: str, sentence: str, separator: str, part: str) -> bool:
         return True
     if is_small(part[:1]) or not _WORD.search(part):
         return True
+    border = f" {sentence}"[-2:] + part[:2]
+    if not separator and _NAME_WITH_POINT.match(border):
+        return True
     if _is_abbreviated(code, sentence, separator, part[:1]):
+        return True
+    is_after_quote = not separator and sentence.endswith(_CLOSING_QUOTES)
+    # A Korean particle follows a quotation directly; another sentence has a space.
+    if code == "ko" and is_after_quote and part[:1].isalpha():
         return True
     if code == "my" and sentence.endswith(_BURMESE_INNER):
         return True
@@ -228,12 +249,20 @@ def _is_abbreviated(code: str, sentence: str, separator: str, letter: str) -> bo
         # "It is.He" lacks a space.
         lacks_space = match and letter.isupper() and is_small((match["part"] or "")[:1])
         return bool(match) and letter.isalnum() and not lacks_space
-    if code in _GERMAN and letter.isupper() and _ORDINAL.search(ending):
+    pattern = _BEFORE_CAPITAL.get(code)
+    if pattern and letter.isupper() and pattern.search(ending):
         return True
     if letter.isalpha() and _TITLE.search(ending):
         return True
     has_case = letter.isupper() or is_small(letter)
     return letter.isalnum() and not has_case and _ACRONYM.search(ending) is not None
+
+
+def _is_title(code, sentence):
+    """Whether a sentence is a title or an ordinal alone, which awaits its name."""
+    pattern = _BEFORE_CAPITAL.get(code)
+    is_before_capital = pattern and pattern.fullmatch(sentence)
+    return bool(is_before_capital or _TITLE.fullmatch(sentence))
 
 
 def _known_code(language):

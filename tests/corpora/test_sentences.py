@@ -52,6 +52,11 @@ my မြန်မာနိုင်ငံ၏ အကြီးဆုံးမြ�
 de Im 19. und 20. Jahrhundert wuchs die Stadt. | Er wurde 20. | Dann kam er.
 sw Alikuja Dk. Juma leo. | Kisha akaenda.
 vi Ông sinh tại TP.HCM và sống ở đó. | Ông là bác sĩ.
+vi Ông sống ở TP. Hồ Chí Minh. | PGS. TS. Trần Bình và ThS. Lê Minh là bạn. | Ông đến.
+tr II. Dünya Savaşı bitti. | Takım 1. Lig'e çıktı. | Doç. Dr. Ayşe ve Sn. Can geldi.
+hu Ő IV. Béla király volt. | Meghalt 1920. | Új élet kezdődött.
+ko "나는 간다."라고 그는 말했다. | "네." | 그녀는 "어디?"라고 물었다.
+en It is made by the .NET Framework. | He left. | It is an .EXE file (.PDF too).
 am ይህ ዓረፍተ ነገር ነው። | ይህ ሁለተኛው ነው፡፡ | «ሦስተኛው ነው፡፡» | አራተኛው፡ነው፡፡፡ | አምስት።
 """
 
@@ -173,6 +178,19 @@ def test_a_whole_sentence_in_brackets_stands_alone_also_after_a_quotation():
         'He said "Go."',
         "(The others stayed.) It rained.",
     ]
+
+
+@pytest.mark.parametrize(
+    "language, first, second",
+    [
+        ("sw", "Mji huu una wakazi wengi.", "Bw. Odinga alizaliwa hapa."),
+        ("hi", "यह शहर बहुत पुराना है।", "डॉ. सिंह यहाँ रहते थे।"),
+        ("tr", "Şehir çok büyük ve güzeldir.", "II. Murad burada doğdu."),
+        ("vi", "Ông sống ở thành phố đó.", "GS. Nguyễn Văn An là bạn."),
+    ],
+)
+def test_a_short_title_stays_with_its_name(language, first, second):
+    assert split_sentences(f"{first} {second}", language, 10) == [first, second]
 
 
 def test_nothing_is_lost_in_splitting():
