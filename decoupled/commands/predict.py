@@ -2,7 +2,7 @@
 
 Reads the folder that `decoupled export` wrote, and a file in the format of the task's
 own files (docs/own_data.md). But for those of catalogs, they may lack labels or have
-others than the model:
+others than the model (tags between blanks only with --texts):
 
   text, or pair of texts   .jsonl, .csv or .tsv with the columns of training, or
                            --texts; .txt with a text a line

@@ -242,7 +242,7 @@ def _claim(model_dir, entries, vocabulary, reading, contents):
 
 def _differences_in_words(saved_entries, entries, contents) -> list[str]:
     """How a description differs: "model.num_layers is 2, not 4", or, for an entry of
-    `contents`, "FILE has changed since the run began"."""
+    `contents`, "FILE is not what the run began with"."""
     data = _without_removed_data(entries["data"])
     unrecorded_data = {name: data[name] for name in _UNRECORDED_DATA if name in data}
     earlier_settings = {n: v for n, v in _EARLIER_SETTINGS.items() if n in data}
@@ -269,7 +269,7 @@ def _difference_in_words(name, old, new, contents):
     if name in contents and "None" not in (old, new):
         if name == "data.init_checkpoint_sha256":
             return f"the run began from other weights than {contents[name]}"
-        return f"{contents[name]} has changed since the run began"
+        return f"{contents[name]} is not what the run began with"
     if name in _REMOVED_ENTRIES and new == "None":
         return f"{name} is {old}, which only the version that began the run has"
     return f"{name} is {old}, not {new}"

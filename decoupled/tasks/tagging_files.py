@@ -173,7 +173,8 @@ def read_tagged(
     """
     [word_column] = task.texts
     sentences, words, tags, is_untagged, width = [], [], [], None, 0
-    for number, cells in [*_word_lines(path)[0], (0, [])]:
+    lines, has_tabs = _word_lines(path)
+    for number, cells in [*lines, (0, [])]:
         if not cells:
             if words:
                 sentences.append(TaggedSentence(words, None if is_untagged else tags))
@@ -186,11 +187,13 @@ def read_tagged(
         is_untagged = lacks_tag if is_untagged is None else is_untagged
         if lacks_tag != is_untagged or (is_untagged and split != "test"):
             raise cell_error(path, number, task.label, "is missing, or not everywhere")
-        width = len(cells) if len(words) == 1 else width
+        if not width or (has_tabs and len(words) == 1):
+            width = len(cells)
         if len(cells) != width:
+            place = " of the sentence" if has_tabs else ""
             raise UserError(
-                f"{path}:{number}: {len(cells)} columns; the first line of the "
-                f"sentence has {width}"
+                f"{path}:{number}: {len(cells)} columns; the first line{place} has "
+                f"{width}"
             )
         if is_untagged:
             continue
@@ -199,6 +202,12 @@ def read_tagged(
             raise cell_error(path, number, task.label, problem)
     if not sentences:
         raise UserError(f"{path}: holds no word")
+    has_one_word_each = all(len(sentence.words) == 1 for sentence in sentences)
+    if has_one_word_each and width > 2 and not has_tabs:
+        raise UserError(
+            f"{path}: each sentence has one line, with {width} columns; write a word a "
+            "line, or tabs between columns"
+        )
     if is_untagged:
         _check_words(
             path, (w for sentence in sentences for w in sentence.words), labels
@@ -214,17 +223,18 @@ def check_tags(
     reader, is_first = LabelReader(labels), True
     lines, has_tabs = _word_lines(path)
     for number, cells in lines:
-        cell = cells[column - 1] if cells[column - 1 :] else cells[-1] if cells else ""
+        place = min(column, len(cells))
+        cell = cells[place - 1] if cells else ""
         if len(cells) < 2 or not cell or reader.knows(cell):
             pass
         elif is_first and is_header(cell, TAGGING):
             problem = f"{quoted(cell)} looks like a header; remove the line"
-            raise cell_error(path, number, column, problem)
+            raise cell_error(path, number, place, problem)
         elif not (has_tabs or header_alone):
             raise cell_error(
                 path,
                 number,
-                column,
+                place,
                 f"{quoted(cell)} is no tag; write a word a line, or {_NAME_THE_WORDS}",
             )
         is_first = is_first and not cells

@@ -439,7 +439,7 @@ def test_a_changed_training_file_is_refused_in_words(grid, folder, tmp_path):
         go_on()
     assert str(caught.value) == (
         f"{copy}: holds another model: "
-        f"{data}/train-en.tsv has changed since the run began; use its settings and "
+        f"{data}/train-en.tsv is not what the run began with; use its settings and "
         "files to go on, or another --model_dir"
     )
 

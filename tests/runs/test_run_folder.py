@@ -128,7 +128,7 @@ def test_another_vocabulary_or_task_is_named_too(trained, vocabulary):
 
     message = refusal(run_folder.claim, trained, other, vocabulary)
 
-    assert f"{vocabulary.path} has changed since the run began" in message
+    assert f"{vocabulary.path} is not what the run began with" in message
     assert "task is None, not {'name': 'catalogs', 'labels': ['a', 'b']}" in message
 
 
@@ -288,7 +288,7 @@ def test_a_file_that_has_changed_is_named_instead_of_its_hash(trained, vocabular
     )
 
     assert message == (
-        f"{trained}: holds another model: TEXT has changed since the run began; use "
+        f"{trained}: holds another model: TEXT is not what the run began with; use "
         "its settings and files to go on, or another --model_dir"
     )
 

@@ -170,9 +170,9 @@ def test_the_words_of_a_table_are_not_its_tags(tagger, tmp_path):
 @pytest.mark.parametrize(
     "name, content, message",
     [
-        ("a.txt", "the cat sat\n", "a.txt:1: column 2: 'cat' is no tag; write a word"),
+        ("a.txt", "the cat\nit sat\n", "a.txt:1: column 2: 'cat' is no tag; write a"),
         ("a.txt", "the A\ncat sat\n", "a.txt:2: column 2: 'sat' is no tag; write a"),
-        ("a.txt", "the cat x sat\n", "a.txt:1: column 2: 'cat' is no tag; write a"),
+        ("a.txt", "the x y\ncat x y\n", "a.txt:1: column 2: 'x' is no tag; write a wo"),
     ],
 )
 def test_what_is_no_word_and_tag_is_refused(tagger, tmp_path, name, content, message):
@@ -183,6 +183,13 @@ def test_what_is_no_word_and_tag_is_refused(tagger, tmp_path, name, content, mes
     # Columns that are named say that the others are something else.
     [sentence] = model.read(str(tmp_path / name), (1,))
     assert sentence.words[0] == "the"
+
+
+def test_a_sentence_a_line_is_refused_also_where_columns_are_named(tagger, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("the cat sat\n\nI sat up\n")
+    with pytest.raises(UserError, match="a.txt: each sentence has one line, with 3 co"):
+        opened_once(str(tagger[-1])).read(str(path), (1,))
 
 
 def test_rows_are_those_of_training_whatever_columns_are_read(pairs, tmp_path):
@@ -270,8 +277,8 @@ def test_a_label_that_is_called_as_a_header_is_none(pairs, tmp_path):
 def test_the_tag_may_be_in_a_later_column(tagger, tmp_path):
     model = dataclasses.replace(opened_once(str(tagger[-1])), label_column=4)
     path = tmp_path / "a.txt"
-    path.write_text("the cat sat\n")
-    with pytest.raises(UserError, match="a.txt:1: column 4: 'sat' is no tag; write a"):
+    path.write_text("the cat sat\nI sat up\n")
+    with pytest.raises(UserError, match="a.txt:1: column 3: 'sat' is no tag; write a"):
         model.read(str(path))
     for content in ("the\ncat\n", "the x y A\ncat x y O\n"):
         path.write_text(content.replace("O", "B"))
