@@ -289,6 +289,18 @@ def _write_edges(folders):
         files.write_json(path, {MADE_FROM: made_from})
 
 
+def check_source(folders: Folders) -> None:
+    """Refuses flags that give another kind of text than that of the corpus."""
+    manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))
+    source = folders.source or "text"
+    old_source = manifest.get("inputs", {}).get("source", source)
+    if old_source.partition(":")[0] != source.partition(":")[0]:
+        raise UserError(
+            f"--data_dir: {folders.corpus} was made of {old_source}, and these flags "
+            f"give {source}; give the --data_dir and --gin_file that it was made with"
+        )
+
+
 def describe_text(folders: Folders) -> list[str]:
     """Sentences on the training text: its size, languages and source."""
     manifest = files.read_json(os.path.join(folders.corpus, "manifest.json"))

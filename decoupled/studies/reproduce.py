@@ -16,6 +16,7 @@ from decoupled.studies.claims import MEASURES, RULES, Contrast
 from decoupled.studies.data import (
     LANGUAGES,
     Folders,
+    check_source,
     check_test_files,
     choose_languages,
     describe_text,
@@ -208,14 +209,15 @@ def plan(
     """The maker of all jobs, and the earlier study of `measured_folder`.
 
     Raises:
-      UserError: the data do not exist, a job would refuse a setting, or as
-        `read_published` and `check_published`.
+      UserError: the data do not exist or are not those of the flags, a job would refuse
+        a setting, or as `read_published` and `check_published`.
     """
     if not files.exists(folders.vocabulary):
         raise UserError(
             f"{folders.work_dir}: no data here yet; run the command without "
             "--document_only"
         )
+    check_source(folders)
     dtype = activation_dtype(folders.work_dir)
     maker = StudyJobs(root, folders, dtype)
     check_jobs([*maker.all(), *maker.rates()])

@@ -113,6 +113,29 @@ def test_a_document_of_nothing(tmp_path):
         run.write(options, [])
 
 
+@pytest.mark.parametrize("source", ["aligned", "text", "catalogs:django"])
+def test_a_page_is_of_the_text_that_its_models_read(folders, tmp_path, source):
+    path = os.path.join(folders.corpus, "manifest.json")
+    files.write_json(path, files.read_json(path) | {"inputs": {"source": source}})
+    kinds = {
+        "aligned": (folders.data_dir, ()),
+        "text": (folders.data_dir, ("en=a.txt",)),
+        "catalogs:django": (None, ()),
+    }
+    for kind, (data_dir, text) in kinds.items():
+        page = tmp_path / "page.md"
+        options = Options(
+            folders.work_dir,
+            str(page),
+            data_dir=data_dir,
+            gin_param=[f"StudyConfig.text = {text}"],
+        )
+        message = "no job of" if kind == source else f"--data_dir: .* made of {source},"
+        with pytest.raises(UserError, match=message):
+            run.write(options, [])
+        assert not page.exists()
+
+
 def test_a_page_stays_where_no_job_is_complete(folders, tmp_path):
     page = tmp_path / "page.md"
     page.write_text("results")
