@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import ClassVar
 
 from decoupled.configs.checks import (
@@ -29,6 +30,25 @@ _KINDS = {
 }
 # Rows and tasks name files and folders.
 _FOLDER = re.compile(r"\w[\w.-]*")
+# Settings of single runs -> what decides them.
+_OWNERS = {
+    "ModelConfig": "SweepConfig.models",
+    "FinetuningConfig.keep_layers": "SweepConfig.keep_layers",
+    "TrainingConfig.seed": "SweepConfig.seeds",
+}
+_STUDY_OWNERS = _OWNERS | {
+    "OptimizerConfig.learning_rate": "StudyConfig.learning_rates",
+    "MeshConfig.activation_dtype": "reproduction.json of --work_dir",
+}
+
+
+def _check_owners(place, params, owners):
+    """Refuses settings that would be overridden, or that tables would not know."""
+    for param in params:
+        name = param.partition("=")[0].strip().rpartition("/")[2]
+        for setting, owner in owners.items():
+            if f"{name}.".startswith(f"{setting}.") and owner != place:
+                raise UserError(f"{place}: {param!r} belongs in {owner}")
 
 
 @configurable()
@@ -124,6 +144,14 @@ class SweepConfig(Settings):
                         f"SweepConfig.{name}: {value!r} has more than one line; write "
                         "each setting as a separate string on one line"
                     )
+        self.check_owners(_OWNERS)
+        _check_owners("SweepConfig.finetuning", self.finetuning, _OWNERS)
+
+    def check_owners(self, owners: Mapping[str, str]) -> None:
+        """Refuses settings of pre-training that every run gets from elsewhere."""
+        _check_owners("SweepConfig.pretraining", self.pretraining, owners)
+        for _, *params in self.models.values():
+            _check_owners("SweepConfig.models", params, owners)
 
 
 @configurable("sweep")
@@ -238,6 +266,9 @@ class ReproductionRoot(Settings):
         return {*self.sweep.rows, *self.sweep.models}
 
     def check(self) -> None:
+        self.sweep.check_owners(_STUDY_OWNERS)
+        for params in self.study.settings.values():
+            _check_owners("StudyConfig.settings", params, _STUDY_OWNERS)
         rows, known_rows = set(self.sweep.rows), self.known_rows()
         for name, names, where in (
             *((n, rows, "rows") for n in ("first_rows", "control_rows")),

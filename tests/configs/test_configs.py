@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pathlib
+import re
 import subprocess
 import sys
 import typing
@@ -120,13 +121,22 @@ BAD = {
     ),
     configs.SweepConfig: dict(
         rows=[(), ("a", "a"), ("../a",), ("",)],
-        models=[{"b": "coupled"}, {"b": ()}, {"b": ("../a",)}, {"b": ("a", 1)}],
+        models=[
+            *({"b": "coupled"}, {"b": ()}, {"b": ("../a",)}, {"b": ("a", 1)}),
+            {"b": ("a", "TrainingConfig.seed = 1")},
+        ],
         keep_layers=[{"c": 1}, {"a": "1"}, {"a": -3}],
         tasks=[(1,), ("..",), ("/tmp/a",)],
         seeds=[(0, 0), (0, -1)],
         task_files=[{"xnli": 1}],
-        pretraining=[(1,), ("A = 1\nB = 1",), ("A = 1\r",)],
-        finetuning=[("A = 1\n",), ("A = 1\u2028B = 1",)],
+        pretraining=[
+            *((1,), ("A = 1\nB = 1",), ("A = 1\r",)),
+            *(("ModelConfig.num_layers = 2",), (" TrainingConfig.seed=1",)),
+        ],
+        finetuning=[
+            *(("A = 1\n",), ("A = 1\u2028B = 1",), ("TrainingConfig.seed = 1",)),
+            ("xnli/FinetuningConfig.keep_layers = 2",),
+        ],
     ),
     configs.StudyConfig: dict(
         learning_rates=[{"a": 0.0}],
@@ -285,6 +295,26 @@ def test_rows_of_a_reproduction_are_those_of_its_sweep():
         study = made(configs.StudyConfig, **rates | {field: value})
         with pytest.raises(UserError, match=message):
             made(configs.ReproductionRoot, study=study).check()
+
+
+@pytest.mark.parametrize(
+    "setting, owner",
+    [
+        ("MeshConfig.activation_dtype = 'float32'", "reproduction.json of --work_dir"),
+        ("OptimizerConfig.learning_rate = 1e-3", "StudyConfig.learning_rates"),
+        ("TrainingConfig.seed = 3", "SweepConfig.seeds"),
+        ("ModelConfig.num_layers = 3", "SweepConfig.models"),
+    ],
+)
+def test_settings_that_a_study_decides_itself_are_refused(setting, owner):
+    study = made(configs.StudyConfig, learning_rates={"a": 1e-3, "b": 1e-3})
+    message = f"{re.escape(repr(setting))} belongs in {owner}"
+    with pytest.raises(UserError, match=f"StudyConfig.settings: {message}"):
+        changed_study = dataclasses.replace(study, settings={"a": (setting,)})
+        made(configs.ReproductionRoot, study=changed_study).check()
+    with pytest.raises(UserError, match=f"SweepConfig.pretraining: {message}"):
+        sweep = made(configs.SweepConfig, pretraining=(setting,))
+        made(configs.ReproductionRoot, study=study, sweep=sweep).check()
 
 
 def steps(train_steps, warmup_steps=0, decay="linear"):

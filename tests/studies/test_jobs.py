@@ -319,7 +319,7 @@ def test_a_sweep_without_tasks_is_pretraining_alone(tmp_path):
     [
         ({"pretraining": ("import os",)}, "models/.*: 'import os' would run code"),
         (
-            {"pretraining": ("TrainingConfig.seed = @os.getpid()",)},
+            {"pretraining": ("TrainingConfig.batch_size = @os.getpid()",)},
             "models/.*: no configurable named 'os.getpid'",
         ),
         (
@@ -390,6 +390,7 @@ def test_a_job_with_a_setting_that_is_gone_is_complete_if_it_was_off(
 
 
 def test_settings_of_a_sweep_may_bind_macros_and_what_the_command_takes(tmp_path):
-    settings = ("R = 2", "finetune.mesh = @a/MeshConfig()", "TrainingConfig.seed = %R")
+    mesh = "finetune.mesh = @a/MeshConfig()"
+    settings = ("R = 2", mesh, "TrainingConfig.batch_size = %R")
     sweep = dataclasses.replace(SWEEP, finetuning=settings)
     check_jobs(make_jobs(sweep, ROWS, INPUTS, str(tmp_path)))
