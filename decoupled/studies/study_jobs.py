@@ -62,7 +62,11 @@ def sized(root: ReproductionRoot, size: float) -> ReproductionRoot:
                 "warmup_steps that could be multiplied"
             )
         params = tuple(_multiplied(param, factor) for param in sweep.pretraining)
-        sweep = dataclasses.replace(sweep, pretraining=params)
+        models = {
+            row: (name, *(_multiplied(param, factor) for param in of_row))
+            for row, (name, *of_row) in sweep.models.items()
+        }
+        sweep = dataclasses.replace(sweep, pretraining=params, models=models)
         settings = {
             row: tuple(_multiplied(param, factor) for param in of_row)
             for row, of_row in root.study.settings.items()

@@ -130,9 +130,17 @@ def test_text_of_one_language_has_no_pairs(root, folders):
     [(0.5, 3, 1500), (1, 3, 3000), (2, 3, 6000), (4, 11, 3000), (8, 11, 6000)],
 )
 def test_sizes(root, size, rows, steps):
-    sweep = sized(root, size).sweep
+    same_steps = "ScheduleConfig.train_steps = 3000"
+    models = root.sweep.models | {"e_large": ("e_out_3072", same_steps)}
+    sweep = dataclasses.replace(root.sweep, models=models)
+    study = dataclasses.replace(root.study, settings={"e_large": (same_steps,)})
+    root = sized(dataclasses.replace(root, sweep=sweep, study=study), size)
+    sweep = root.sweep
     assert len(sweep.rows) == rows
-    assert f"ScheduleConfig.train_steps = {steps}" in sweep.pretraining
+    train_steps = f"ScheduleConfig.train_steps = {steps}"
+    assert train_steps in sweep.pretraining
+    assert sweep.models["e_large"] == ("e_out_3072", train_steps)
+    assert root.study.settings["e_large"] == (train_steps,)
     assert f"ScheduleConfig.warmup_steps = {steps // 10}" in sweep.pretraining
 
 
