@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from decoupled.core import files, tables
 from decoupled.core.errors import UserError
+from decoupled.core.made_from import MADE_FROM
 from decoupled.studies.jobs import (
     DESCRIPTION,
     FINETUNING,
@@ -174,6 +175,7 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
     tasks: dict[str, None] = {}
     by_row: dict[str, dict[tuple, dict[int, Number]]] = {}
     scored_in: dict[str, tuple[str, str]] = {}
+    evaluated_on: dict[str, tuple[Any, str]] = {}
     jobs: list[tuple[str, str | None]] = []
     sweeps = [(folder, read_description(folder)) for folder in sweep_dirs]
     _check_settings(sweeps)
@@ -189,7 +191,7 @@ def read_sweeps(sweep_dirs: Sequence[str]) -> SweepResults:
             runs = _runs(folder, description, row.name)
             jobs += ((task, run) for (task, _), run in runs.items())
             seen = by_row.setdefault(row.name, {})
-            for number in _numbers(row.name, runs, scored_in):
+            for number in _numbers(row.name, runs, scored_in, evaluated_on):
                 other = seen.setdefault(number[:3], {}).setdefault(number.seed, number)
                 if other is not number:
                     raise UserError(
@@ -253,27 +255,38 @@ def _complete_run(folder, description, row, task, seed):
     return None if outdated.get(name) == record else run
 
 
-def _numbers(row, runs, scored_in):
+def _numbers(row, runs, scored_in, evaluated_on):
     """`scored_in`: task -> the split and the languages of its scores, in words, and a
-    run that has them."""
+    run that has them. `evaluated_on`: row -> the held-out files, and such a run."""
     for (task, seed), run in runs.items():
         if run is None:
             continue
-        is_pretraining = task == PRETRAINING
-        values = _masked_lm(run) if is_pretraining else _means(run, task, scored_in)
+        if task == PRETRAINING:
+            values = _masked_lm(run, row, evaluated_on)
+        else:
+            values = _means(run, task, scored_in)
         for metric, value in values.items():
             yield Number(row, task, metric, seed, value, run)
 
 
-def _masked_lm(run):
+def _masked_lm(run, row, evaluated_on):
     path = os.path.join(run, RESULT_FILES[PRETRAINING])
     try:
-        return {MLM: 100 * files.read_json(path)["all"]["masked_lm_accuracy"]}
+        results = files.read_json(path)
+        values = {MLM: 100 * results["all"]["masked_lm_accuracy"]}
+        # Earlier versions did not record it.
+        text = results[MADE_FROM]["files"] if MADE_FROM in results else None
     except (KeyError, TypeError) as error:
         raise UserError(
             f"{path}: not an evaluation ({files.reason(error)}); remove the folder to "
             "train anew"
         ) from error
+    if text is not None and evaluated_on.setdefault(row, (text, run))[0] != text:
+        raise UserError(
+            f"{run}: was evaluated on other held-out text than {evaluated_on[row][1]}; "
+            "their means cannot be compared"
+        )
+    return values
 
 
 def _means(run, task, scored_in):

@@ -21,9 +21,9 @@ def write(path, content):
     path.write_text(json.dumps(content))
 
 
-def add_model(folder, name, seed, accuracy):
+def add_model(folder, name, seed, accuracy, **entries):
     run = folder / "models" / name / f"seed_{seed}"
-    write(run / "eval.json", {"all": {"masked_lm_accuracy": accuracy}})
+    write(run / "eval.json", {"all": {"masked_lm_accuracy": accuracy}, **entries})
     write(run / "job.json", {})
     return run
 
@@ -206,6 +206,12 @@ def test_sweeps_that_cannot_be_compared_are_not_joined(sweep, tmp_path):
     results["dev"], results["test"] = {"en": {"accuracy": 50.0}}, of_dev
     add_task(other, "xnli", "e_out_128", 2, results)
     with pytest.raises(UserError, match="has test scores of en, sw, and .* has dev"):
+        read_sweeps([str(sweep), str(other)])
+
+    for folder, seed, text in ((sweep, 1, "a"), (other, 2, "b")):
+        made_from = {"files": {"eval/en/tokens": text}}
+        add_model(folder, "e_out_128", seed, 0.2, made_from=made_from)
+    with pytest.raises(UserError, match="seed_2: was evaluated on other held-out text"):
         read_sweeps([str(sweep), str(other)])
 
     settings = {"pretraining": ["ScheduleConfig.train_steps = 2"], "finetuning": []}
