@@ -43,8 +43,9 @@ class FinetunedRun(NamedTuple):
     """A fine-tuned model: its folder, the files of its results, its task, settings and
     vocabulary (the beginning of its fingerprint), the layers of the pre-trained model
     (None in earlier versions), what else config.json says of its training, the metrics
-    of its score, and a score per seed with the weights that it is of (SHA-256; "" in
-    earlier versions)."""
+    of its score, and a score per seed with what no other seed has: a path, weights
+    (SHA-256), and all that it began with. Earlier versions did not record the latter.
+    """
 
     folder: str
     results: list[str]
@@ -56,7 +57,7 @@ class FinetunedRun(NamedTuple):
     metrics: list[str]
     languages: list[str]
     scores: list[float]
-    weights: list[str]
+    keys: list[set[str]]
 
 
 def run(flags: Any) -> dict[str, Any]:
@@ -100,14 +101,14 @@ def _check_no_copies(runs: Sequence[FinetunedRun]) -> None:
     """Refuses a seed that two of the folders have, as it would count twice."""
     paths: dict[str, str] = {}
     for run in runs:
-        for path, weights in zip(run.results, run.weights, strict=True):
-            names = {path, weights} - {""}
-            if copies := names & paths.keys():
+        for path, keys in zip(run.results, run.keys, strict=True):
+            if copies := keys & paths.keys():
                 raise UserError(
-                    f"{path}: is of the same run as {paths[copies.pop()]}; give only "
-                    "one of their folders"
+                    f"{path}: is of the same run as {paths[copies.pop()]}, or of the "
+                    "same seed with another learning rate; give only one of their "
+                    "folders"
                 )
-            paths |= dict.fromkeys(names, path)
+            paths |= dict.fromkeys(keys, path)
 
 
 def read_run(folder: str, split: str) -> FinetunedRun:
@@ -132,6 +133,13 @@ def read_run(folder: str, split: str) -> FinetunedRun:
     scores = [_scores(path, values, split) for path, values in results]
     means = [statistics.fmean(by_language.values()) for by_language in scores]
     task = record.task["name"]
+    training = {name: data[name] for name in data if name not in _MAY_DIFFER}
+    sha256, keys = data.get("init_checkpoint_sha256"), []
+    for path, values in results:
+        # The runs of a grid differ in their learning rates alone: they are one seed.
+        start = repr((task, record.model, training, sha256, values.get("seed")))
+        weights = values.get(MADE_FROM, {}).get("checkpoint")
+        keys.append({path, weights, start if sha256 else None} - {None})
     return FinetunedRun(
         folder,
         [path for path, _ in results],
@@ -139,11 +147,11 @@ def read_run(folder: str, split: str) -> FinetunedRun:
         record.model,
         record.vocabulary_fingerprint[:8],
         data.get(_PRETRAINED_LAYERS),
-        {name: data[name] for name in data if name not in _MAY_DIFFER},
+        training,
         official.headline(task, results[0][1]),
         sorted(scores[0]),
         means,
-        [values.get(MADE_FROM, {}).get("checkpoint", "") for _, values in results],
+        keys,
     )
 
 

@@ -192,6 +192,18 @@ def test_a_copy_is_no_other_seed(tmp_path):
         layer_drop.measure(paths)
 
 
+def test_another_learning_rate_is_no_other_seed(tmp_path):
+    def write(name, seed=0, **more):
+        results = of_xnli(70, 60, seed=seed, made_from={"checkpoint": name})
+        data = {"learning_rate": len(name), "init_checkpoint_sha256": "12ab"}
+        return write_folder(tmp_path / name, results, data=data, **more)
+
+    low, others = write("low"), [write("seed_1", seed=1), write("cut", num_layers=1)]
+    assert layer_drop.measure([low, *others])
+    with pytest.raises(UserError, match="high/results.json: .* or of the same seed"):
+        layer_drop.measure([low, *others, write("high")])
+
+
 def test_seeds_outside_the_folder_are_refused(tmp_path):
     runs = [
         {"learning_rate": 1e-5, "seed": seed, "checkpoint": f"../{seed}/model.ckpt-9"}
