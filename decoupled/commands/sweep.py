@@ -22,6 +22,7 @@ one per line; tpu_scripts/sweep.sh reads this. `decoupled report` makes tables a
 of the complete runs.
 """
 
+import dataclasses
 import functools
 import os
 import shlex
@@ -92,7 +93,7 @@ def _run():
     config, rows, jobs = _prepare()
     finished_jobs = complete_jobs(jobs)
     waiting_jobs = [job for job in jobs if job not in finished_jobs]
-    _check_tasks(waiting_jobs)
+    _check_tasks(waiting_jobs, rows)
     describe(
         options.sweep_dir, config.sweep, config.scale, options.scale, rows, waiting_jobs
     )
@@ -106,8 +107,9 @@ def _run():
     console.say(f"all {len(jobs)} jobs are complete")
 
 
-def _check_tasks(jobs):
-    """Ends a sweep before its first job if a fine-tuning would refuse its files.
+def _check_tasks(jobs, rows):
+    """Ends a sweep before its first job if a fine-tuning would refuse its files, or
+    the model of a row.
 
     All files are read. The message names the mistakes of all tasks.
     """
@@ -119,11 +121,12 @@ def _check_tasks(jobs):
         return
     # These modules load TensorFlow.
     from decoupled.data.vocabulary import open_vocabulary
-    from decoupled.runs.finetuning_plan import learning_rates
+    from decoupled.runs.finetuning_plan import finetuned_model, learning_rates
     from decoupled.runs.task_data import TaskData
     from decoupled.tasks.presets import make_task
 
     vocabulary, mistakes = open_vocabulary(flags.FLAGS.vocabulary), Mistakes()
+    types = min(row.model.type_vocab_size for row in rows)
     for name, job in first_jobs.items():
         with mistakes.noted():
             config = job.config()
@@ -135,7 +138,12 @@ def _check_tasks(jobs):
                 config.question_answering,
                 config.own_task,
             )
-            data = TaskData(task, vocabulary, cache="")
+            for row in rows:
+                settings = dataclasses.replace(
+                    config.finetuning, keep_layers=row.keep_layers
+                )
+                finetuned_model(row.model, settings)
+            data = TaskData(task, vocabulary, cache="", type_vocab_size=types)
             examples = data.examples("train", data.source)
             learning_rates(config, data)
             data.check(examples, data.files_to_answer())

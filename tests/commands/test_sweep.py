@@ -50,6 +50,28 @@ def test_what_a_task_would_refuse_is_refused_before_the_first_job(words, tmp_pat
 
 
 @pytest.mark.parametrize(
+    "setting, message",
+    [
+        ("max_positions = 16", "32, but the checkpoint's model has max_positions"),
+        (
+            "type_vocab_size = 1",
+            "holds pairs of texts, or questions, but the model has",
+        ),
+    ],
+)
+def test_a_task_that_a_row_cannot_learn_is_refused_before_the_first_job(
+    setting, message, words, tmp_path
+):
+    (tmp_path / "data/xnli").mkdir(parents=True)
+    for split in ("train", "dev"):
+        (tmp_path / f"data/xnli/{split}-en.tsv").write_text("a\tb\tneutral\n")
+    models = {"e_out_768": ("e_out_768", f"ModelConfig.{setting}")}
+    param = f"--gin_param=SweepConfig.models = {models}"
+    assert message in mistake(*words, "--scale=mini", "--tasks=xnli", param)
+    assert not (tmp_path / "sweep/models").exists()
+
+
+@pytest.mark.parametrize(
     "more, message",
     [
         (
