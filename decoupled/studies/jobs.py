@@ -429,17 +429,24 @@ def _saved_step(folder):
 
 def check_jobs(jobs: Sequence[Job]) -> None:
     """Checks the settings of all jobs before the first one begins."""
-    seen = set()
+    by_name, first_jobs = {job.name: job for job in jobs}, {}
     for job in jobs:
-        names, params = job.values("gin_file"), job.values("gin_param")
-        other_params = (param for param in params if ".seed = " not in param)
-        # The first argument names the task of a fine-tuning, or the analysis.
-        key = job.kind, job.arguments[0], *names, *other_params
-        if key in seen:
-            continue
-        seen.add(key)
+        # The other seeds have the same settings.
+        first_jobs.setdefault(job.name.rpartition("/")[0], job)
+    for job in first_jobs.values():
         try:
-            job.config()
+            config = job.config()
+            if job.values("branch_from"):
+                trunk = by_name[job.needs[0]]
+                while trunk.kind == CONVERT:
+                    trunk = by_name[trunk.needs[0]]
+                steps = trunk.config().schedule.train_steps
+                if steps > config.schedule.decay_begins:
+                    raise UserError(
+                        f"it goes on from step {steps} of {trunk.name}, but its decay "
+                        f"would begin at step {config.schedule.decay_begins}; give "
+                        "more train_steps or fewer ScheduleConfig.decay_steps"
+                    )
         except UserError as error:
             # The user has written the setting in a gin file, and not this flag.
             problem = str(error).removeprefix("--gin_param=")

@@ -255,6 +255,18 @@ def test_the_command_is_told_without_folders_of_this_machine():
     assert run.document_command(flags) == command
 
 
+@pytest.mark.parametrize("row", ["unfolded", "folded_projection"])
+def test_a_row_goes_on_from_a_step_before_its_decay(folders, row):
+    options = Options("w", size=4, gin_file=["sweeps/reproduce_fold.gin"])
+    root = run.configure(options)
+    run.plan(root, folders)
+    settings = root.study.settings | {row: ("ScheduleConfig.decay_steps = 601",)}
+    study = dataclasses.replace(root.study, settings=settings)
+    message = f"models/{row}/seed_5: it goes on from step 2400 of .*/trunk.* step 2399"
+    with pytest.raises(UserError, match=message):
+        run.plan(dataclasses.replace(root, study=study), folders)
+
+
 def test_nothing_is_written_with_settings_that_jobs_would_refuse(root, folders):
     wrong = ("ScheduleConfig.train_stepz = 3",)
     sweep = dataclasses.replace(root.sweep, pretraining=wrong)
