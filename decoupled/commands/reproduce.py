@@ -41,7 +41,7 @@ Jobs are forks of a process that has imported TensorFlow, as in `decoupled sweep
 files beside its page, instead of training them again. The text, the sizes of the rows
 and the settings of their pre-training must be the same.
 --gin_param='SweepConfig.seeds = (5, 6, 7, 8, 9, 10, 11, 12)' adds seeds to the complete
-ones.
+ones; with --size below 4 give --gin_param='StudyConfig.first_seeds = 0', too.
 """
 
 import sys

@@ -24,7 +24,7 @@ from decoupled.studies.data import (
     make_data,
     omissions,
 )
-from decoupled.studies.jobs import check_jobs, finetuning_settings
+from decoupled.studies.jobs import check_jobs, finetuning_settings, seed_of
 from decoupled.studies.runner import JobRunner, show_failures
 from decoupled.studies.study_jobs import StudyJobs, sized, step_factor, train_steps
 
@@ -89,7 +89,8 @@ def run(options: Options, arguments: Sequence[str]) -> bool:
     ):
         console.say(sentence)
     console.say("")
-    console.say(f"{len(jobs)} jobs")
+    seeds = dict.fromkeys(str(seed_of(job.name)) for job in jobs)
+    console.say(f"{len(jobs)} jobs; seeds: {', '.join(seeds) or 'none'}")
     failures = JobRunner(jobs, options.parallel()).run()
     if len(failures) < len(jobs) or not jobs:
         write(options, arguments)

@@ -104,6 +104,7 @@ def test_complete_jobs_are_not_repeated_and_failures_are_named(
 
     assert run.run(options, [])
     shown = capsys.readouterr().out
+    assert "jobs; seeds: 0, 1\n" in shown
     assert names_started(shown) == [] and "jobs complete already" in shown
 
 

@@ -3,11 +3,13 @@
 import ast
 import dataclasses
 import os
+import re
 
 import numpy as np
 import pytest
 from scipy import special
 
+from decoupled.commands import reproduce
 from decoupled.core.errors import UserError
 from decoupled.studies import reproduce as run
 from decoupled.studies.claims import Contrast
@@ -153,6 +155,16 @@ def test_the_larger_study_has_the_runs_of_the_default_one(root, folders):
     assert [small[name] for name in shared] == [large[name] for name in shared]
     kept = [one for one in large["tasks/udpos/add_layers/seed_0"].arguments]
     assert "--gin_param=FinetuningConfig.keep_layers = 3" in kept
+
+
+def test_seeds_are_added_as_the_help_says():
+    seeds = tuple(range(5, 13))
+    names = re.findall(r"--gin_param='(\S+) = ", reproduce.__doc__)
+    assert names == ["SweepConfig.seeds", "StudyConfig.first_seeds"]
+    params = [f"{names[0]} = {seeds}", f"{names[1]} = 0"]
+    for count, expected in ((1, seeds[:5]), (2, seeds)):
+        root = run.configure(run.Options("w", gin_param=params[:count]))
+        assert root.sweep.seeds == expected
 
 
 def test_a_size_that_cannot_be(root):
