@@ -404,13 +404,14 @@ class Job(NamedTuple):
         arguments = record.get("arguments")
         return arguments if isinstance(arguments, list) else []
 
-    def record(self, seconds: float, made_from: dict[str, Any]) -> None:
-        """Marks the job as complete; `made_from` is what it had when it began."""
+    def record(self, seconds: float | None, made_from: dict[str, Any]) -> None:
+        """Marks the job as complete; `made_from` is what it had when it began, and
+        `seconds` None if nobody knows how long it took."""
         content = {
             "name": self.name,
             "command": self.kind,
             "arguments": list(self.arguments),
-            "seconds": round(seconds, 1),
+            "seconds": seconds and round(seconds, 1),
             "ended": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             MADE_FROM: made_from,
         }

@@ -203,13 +203,23 @@ class JobRunner:
             if self._signal:
                 continue
             if code == 0:
-                job.record(seconds, self._made_from[name])
+                job.record(self._all_seconds(name, seconds), self._made_from[name])
                 complete.add(name)
                 self._seconds.setdefault(job.kind, []).append(seconds)
                 console.say(self._progress(job, seconds, complete, failures, waiting))
             else:
                 failures[name] = failure = self._failure(job, code)
                 console.say(f"failed {name} with {failure.reason}: {failure.last_line}")
+
+    def _all_seconds(self, name, seconds):
+        """Those of all starts in a folder; None if one of them was killed. A start that
+        found the job complete counts nothing."""
+        record, starts = self._history[name]
+        if not starts:
+            return seconds
+        old_seconds = (record or {}).get("seconds")
+        is_more = old_seconds is not None and name in self._changed_jobs
+        return old_seconds + seconds if is_more else old_seconds
 
     def _failure(self, job, code):
         reason, (record, starts) = f"code {code}", self._history[job.name]

@@ -336,14 +336,14 @@ def read_study(
         row: untrained(row, of_row, int(curves[row, min(of_row)].steps[-1]))
         for row, of_row in runs.items()
     }
-    seconds = sum(read_record(job.folder).get("seconds", 0.0) for job in complete)
+    seconds = (read_record(job.folder).get("seconds") for job in complete)
     facts = {
         **facts,
         "languages": list(unigram_entropy(reader)),
         "seeds": seeds,
         "complete": len(complete),
         "jobs": len(jobs),
-        "seconds": facts["seconds"] + seconds,
+        "seconds": sum(filter(None, seconds), facts["seconds"]),
         "unigram_entropy": unigram,
         "common_steps": common,
         "doses": {

@@ -198,6 +198,28 @@ def test_a_job_that_refuses_its_folder_stays_recorded_until_one_has_begun(make):
     assert failure.reason == "code 2" and not job.is_complete()
 
 
+def test_a_record_has_the_seconds_of_all_starts_that_did_the_work(make):
+    job, begin = make("job"), "open('command.1', 'w')"
+
+    def seconds_after(code, steps, old_seconds=None):
+        path = pathlib.Path(job.folder, "job.json")
+        if old_seconds is not None:
+            content = json.loads(path.read_text()) | {"seconds": old_seconds}
+            path.write_text(json.dumps(content))
+            save(job, 10)
+        param = f"--gin_param=ScheduleConfig.train_steps = {steps}"
+        words = f"{begin}; {code}", param
+        run([job._replace(arguments=words)])
+        return json.loads(path.read_text())["seconds"] if path.exists() else "no record"
+
+    assert seconds_after("1", 10) < 60
+    # The model is complete; or more steps are trained.
+    assert seconds_after("2", 10, old_seconds=60.0) == 60
+    assert seconds_after("import time; time.sleep(.2)", 20, old_seconds=60.0) > 60
+    assert seconds_after("raise SystemExit(1)", 20) == "no record"
+    assert seconds_after("1", 20) is None
+
+
 def test_a_model_of_another_learning_rate_is_not_taken_for_its_successor(make):
     def trained(rate, steps, *more):
         values = {

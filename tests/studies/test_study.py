@@ -218,7 +218,7 @@ def test_curves_and_rows(findings, read, folders):
     assert ("e_small", 1) not in read().curves
 
 
-def test_numbers_keep_their_folders(findings):
+def test_numbers_keep_their_folders(findings, read, folders):
     result = {
         (one.row, one.task, one.metric, one.seed): one for one in findings.numbers
     }
@@ -233,6 +233,10 @@ def test_numbers_keep_their_folders(findings):
     # 4 models and 4 invented analyses of each of 2 seeds, 10 seconds each.
     facts = findings.facts
     assert facts["seconds"] == 60 + 2 * 8 * 10 and facts["complete"] == 16
+    # A job that was killed and went on does not say how long it took.
+    path = folder_of(folders, "analyses/probing/seed_1/job.json")
+    files.write_json(path, files.read_json(path) | {"seconds": None})
+    assert read().facts["seconds"] == 60 + 2 * 8 * 10 - 10
 
 
 def test_results_of_an_earlier_version_have_no_ranks(read, folders):
