@@ -1,6 +1,7 @@
 """The task of a trained model, as exports and conversions see it."""
 
 import dataclasses
+import math
 import os
 from collections.abc import Sequence
 from typing import Any
@@ -144,7 +145,7 @@ def read_task(model: Model) -> ServedTask:
         name=name,
         labels=_labels(path, description.task) if head in LABELLED else (),
         segments=segments,
-        trained_length=_trained_length(path, description),
+        trained_length=_trained_length(path, description, model.weights.global_step),
         **columns,
         **reader_fields,
     )
@@ -262,8 +263,11 @@ def _reader_settings(model: Model) -> dict[str, Any]:
     }
 
 
-def _trained_length(path: str, description: run_folder.ModelDir) -> int | None:
-    """The length of inputs that `finetune` or `pretrain` wrote to config.json."""
+def _trained_length(
+    path: str, description: run_folder.ModelDir, step: int | None
+) -> int | None:
+    """The length of inputs that `finetune` or `pretrain` wrote to config.json; of the
+    phases of pre-training that began before `step`, the greatest."""
     data = description.data if isinstance(description.data, dict) else {}
     for part, name in (
         ("features", "max_sequence_length"),
@@ -272,11 +276,21 @@ def _trained_length(path: str, description: run_folder.ModelDir) -> int | None:
         settings = data.get(part)
         if not isinstance(settings, dict) or name not in settings:
             continue
-        length, max_positions = settings[name], description.model.max_positions
-        if type(length) is not int or not 1 <= length <= max_positions:
-            raise UserError(
-                f"{path}: {name} is {length!r}, not between 1 and the model's "
-                f"max_positions = {max_positions}"
-            )
-        return length
+        lengths, start = [], 0
+        try:
+            for phase in (*data.get("earlier_phases", ()), data):
+                if start < (step or math.inf):
+                    lengths.append(phase[part][name])
+                start += phase.get("steps", 0)
+        except (AttributeError, KeyError, TypeError) as error:
+            reason = files.reason(error)
+            raise UserError(f"{path}: earlier_phases: no phases ({reason})") from error
+        max_positions = description.model.max_positions
+        for length in lengths:
+            if type(length) is not int or not 1 <= length <= max_positions:
+                raise UserError(
+                    f"{path}: {name} is {length!r}, not between 1 and the model's "
+                    f"max_positions = {max_positions}"
+                )
+        return max(lengths)
     return None

@@ -227,6 +227,14 @@ LENGTH = "sequence_length is {!r}, not between 1 and the model's max_positions =
             (None, {"masking": {"sequence_length": length}}, LENGTH.format(length))
             for length in ("9", 0, 25, True, None)
         ),
+        *(
+            (
+                None,
+                {"masking": {"sequence_length": 9}, "earlier_phases": phases},
+                "earlier_phases: no phases",
+            )
+            for phases in (1, [1], [{"steps": "1"}], [{"masking": {}, "steps": 1}])
+        ),
     ],
 )
 def test_a_config_that_contradicts_itself(run, task, data, message):
@@ -282,11 +290,26 @@ def test_as_many_labels_as_the_classifier_has(run):
     assert "output_weights has shape [3, 8]" in refused(with_weights(run, weights))
 
 
+def phases(*earlier_phases, last):
+    """Of steps and lengths, before a last one of this length."""
+    return {
+        "masking": {"sequence_length": last},
+        "earlier_phases": [
+            {"steps": steps, "masking": {"sequence_length": length}}
+            for steps, length in earlier_phases
+        ],
+    }
+
+
 @pytest.mark.parametrize(
     "data, trained, default",
     [
         ({"features": {"max_sequence_length": 9}}, 9, 9),
         ({"masking": {"sequence_length": 24}}, 24, 24),
+        # The checkpoint is of step 7.
+        (phases((7, 12), last=24), 12, 12),
+        (phases((3, 12), (3, 8), last=9), 12, 12),
+        (phases((6, 12), last=24), 24, 24),
         # Of a conversion: TF Hub's 128, but this model has 24 positions.
         ({"source": "elsewhere"}, None, 24),
     ],
