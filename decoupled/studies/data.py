@@ -86,7 +86,8 @@ class Folders(NamedTuple):
     @property
     def has_pairs(self) -> bool:
         """Whether there are held-out sentences of two languages, once data are made."""
-        folder = self.sentences("test")
+        # Those of files have no ids; sentences of an earlier text may still be there.
+        folder = self.sentences("test") if self.source else ""
         return os.path.isdir(folder) and len(os.listdir(folder)) > 1
 
     def tasks(self) -> dict[str, str]:
