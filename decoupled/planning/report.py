@@ -207,7 +207,12 @@ def _print_memory(plan):
     )
     rows.append(["usable", readable_bytes(plan.usable_bytes), plan.tpu.name])
     rows.append(["memory of a core", readable_bytes(plan.tpu.core_hbm_bytes), ""])
-    console.table("Memory of a core", ["", "bytes", ""], rows)
+    title = f"Memory of a core{_phase_note(plan)}"
+    console.table(title, ["", "bytes", ""], rows)
+
+
+def _phase_note(plan):
+    return " in the last phase" if plan.run.earlier_phases else ""
 
 
 def _print_collectives(plan):
@@ -248,7 +253,6 @@ def _print_hosts(plan):
 
 def _print_times(plan):
     times, steps = plan.times, plan.steps
-    phase_note = " of the last phase" if plan.run.earlier_phases else ""
     tokens = plan.tokens_per_step
     share, flops = plan.assumptions.efficiency, sum(plan.flops.values())
     bfloat16_share = plan.flops.get("bfloat16", 0) / flops
@@ -259,7 +263,7 @@ def _print_times(plan):
         ["collectives", _s(times.collectives), "at the links' bandwidth"],
         ["step", _s(times.step), f"{tokens / times.step:,.0f} tokens/s"],
         [
-            f"{steps:,} steps{phase_note}",
+            f"{steps:,} steps{_phase_note(plan)}",
             f"{_days(times.days(steps))} days",
             f"{steps * tokens / _TRILLION:.2f}T tokens",
         ],

@@ -24,7 +24,7 @@ from decoupled.model.variables import MASKED_LM, shapes
 from decoupled.planning.costs import Collective
 from decoupled.planning.hardware import parse_topology
 from decoupled.planning.plan import make_plan, seconds
-from decoupled.planning.report import as_json
+from decoupled.planning.report import as_json, print_plan
 from decoupled.runs.pretraining_plan import with_whole_evaluations
 from decoupled.training.graph import check_graph, pretraining_graph
 from tests.helpers import (
@@ -179,6 +179,17 @@ def test_every_phase_must_be_on_the_mesh(data_plan):
     phase = PhaseConfig(1, 12, MASKING, SamplingConfig(0.5))
     run = dataclasses.replace(data_plan.run, earlier_phases=(phase,))
     assert "'batch' of size 12 does not" in refusal(make_plan, run, TPU, ASSUMED)
+
+
+def test_memory_and_time_are_those_of_the_last_phase(data_plan, capsys):
+    phase = PhaseConfig(1, 16, MASKING, SamplingConfig(0.5))
+    run = dataclasses.replace(data_plan.run, earlier_phases=(phase,))
+    print_plan(data_plan._replace(run=run))
+    shown = capsys.readouterr().out
+    assert "Memory of a core in the last phase\n" in shown
+    assert "steps in the last phase" in shown
+    print_plan(data_plan)
+    assert "phase" not in capsys.readouterr().out
 
 
 def test_recomputed_layers_add_a_forward_pass_of_the_layers(data_plan):
