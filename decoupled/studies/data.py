@@ -19,6 +19,7 @@ from decoupled.core import files
 from decoupled.core.errors import UserError
 from decoupled.core.files import fingerprint
 from decoupled.core.made_from import MADE_FROM, changes, hash_files
+from decoupled.corpora.input_files import find_inputs
 from decoupled.corpora.locales import ENGLISH
 from decoupled.corpora.parallel import parallel_text
 from decoupled.corpora.parallel.parallel_text import position
@@ -180,7 +181,7 @@ def make_data(
     """
     text = [f"--source={folders.source}", f"--languages={','.join(languages)}"]
     if inputs:
-        text = [f"--input={_plain(folders, name)}" for name in inputs]
+        text = [f"--input={each}" for each in _plain(folders, inputs)]
     corpus = ["decoupled", "build_corpus", *text, f"--output_dir={folders.corpus}"]
     settings = "reproduce_catalogs" if folders.source == _CATALOGS else "reproduce"
     vocabulary = vocabulary_step(
@@ -203,18 +204,24 @@ def make_data(
     _write_edges(folders)
 
 
-def _plain(folders, text):
+def _plain(folders, inputs):
     """LANGUAGE=GLOB below the user's folder; verses are written as plain text first."""
-    language, _, name = text.partition("=")
-    path = os.path.join(folders.data_dir, name)
-    if ".tsv" not in name:
-        return f"{language}={path}"
-    chapters: dict[str, list[str]] = {}
-    for verse in parallel_text.read(path):
-        chapters.setdefault(verse.id[:-_VERSE], []).append(f"{verse.text}\n")
-    path = os.path.join(files.make_folder(folders.data_path("text")), f"{language}.txt")
-    files.write_text(path, "\n".join("".join(verses) for verses in chapters.values()))
-    return f"{language}={path}"
+    texts, verses = [], []
+    for text in inputs:
+        language, _, name = text.partition("=")
+        paths = verses if ".tsv" in name else texts
+        paths.append(f"{language}={os.path.join(folders.data_dir, name)}")
+    folder = files.make_folder(folders.data_path("text")) if verses else ""
+    for language, paths in find_inputs(verses, "StudyConfig.text=").items():
+        for number, path in enumerate(paths, start=1):
+            chapters: dict[str, list[str]] = {}
+            for verse in parallel_text.read(path):
+                chapters.setdefault(verse.id[:-_VERSE], []).append(f"{verse.text}\n")
+            name = f"{language}-{number}" if len(paths) > 1 else language
+            path = os.path.join(folder, f"{name}.txt")
+            files.write_text(path, "\n".join(map("".join, chapters.values())))
+            texts.append(f"{language}={path}")
+    return texts
 
 
 def check_test_files(tasks: Mapping[str, str]) -> None:

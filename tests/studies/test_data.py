@@ -157,6 +157,27 @@ def test_catalogs_in_english_alone_have_no_sentences(tmp_path, given, corpus_alo
     assert not folders.has_pairs
 
 
+def test_text_of_files_has_every_file_that_its_globs_match(
+    tmp_path, given, corpus_alone
+):
+    write_bible(given / "bibles", ["en", "de"])
+    for name in ("a", "b"):
+        (given / f"{name}.tsv").write_text(f"GEN.1.001\tAn English verse of {name}\n")
+    (given / "c.txt").write_text("A sentence that is English\n" * 200)
+    text = ("en=?.tsv", "en=bibles/en*.tsv.gz", "de=bibles/de.tsv.gz", "en=*.txt")
+    folders = find_folders(str(tmp_path / "w"), str(given), "runs", text)
+    os.makedirs(folders.work_dir)
+    make_data(folders, ["en"], text)
+    names = ["de.txt", "en-1.txt", "en-2.txt", "en-3.txt"]
+    assert sorted(os.listdir(folders.data_path("text"))) == names
+    texts = texts_below(os.path.join(folders.corpus, "text"))
+    lines = set().union(*texts.values())
+    assert {f"An English verse of {name}" for name in ("a", "b")} <= lines
+    assert {"The en verse 9", "The de verse 9", "A sentence that is English"} <= lines
+    with pytest.raises(UserError, match=r"StudyConfig.text=en=.*: no file matches"):
+        make_data(folders, ["en"], ("en=??.tsv",))
+
+
 def texts_below(folder):
     """language -> lines of all its files."""
     found = {}
