@@ -242,8 +242,8 @@ def test_training_text_in_other_shards_cannot_be_resumed(data, trained, tmp_path
     with pytest.raises(UserError) as caught:
         run_pretraining(config(), records, data[1], str(trained), "train")
     assert str(caught.value) == (
-        f"{trained}: holds another model: the training text in {records} has changed "
-        "since the run began; use its settings and files to go on, or another "
+        f"{trained}: holds another model: the training text in {records} is not what "
+        "the run began with; use its settings and files to go on, or another "
         "--model_dir"
     )
 
