@@ -75,9 +75,12 @@ test-in-background: $(VENV)/.installed  ## the tests that send Ctrl-C, where it 
 	trap '' INT HUP; $(RUN) -m pytest $(PYTEST_ARGS) \
 		$$(grep -rlE --include='test_*.py' 'SIGINT|SIGHUP' tests)
 
-# With what `make test-interop` has installed; without it, its longer tests are left out.
+# With what `make test-interop` and `make test-oldest` have installed; without it, the longer
+# tests that need it are left out.
 test-slow: $(VENV)/.installed  ## the longer tests
-	DECOUPLED_COMPILER_PYTHON=$(wildcard $(CURDIR)/$(COMPILER)/bin/python) $(RUN) -m pytest -m slow
+	DECOUPLED_COMPILER_PYTHON=$(wildcard $(CURDIR)/$(COMPILER)/bin/python) \
+		DECOUPLED_OTHER_PYTHON=$(wildcard $(CURDIR)/$(OLDEST)/bin/python) \
+		$(RUN) -m pytest -m slow
 
 test-interop: $(VENV)/.installed $(INTEROP)/.installed $(COMPILER)/.installed  ## the same numbers as PyTorch and JAX?
 	DECOUPLED_INTEROP_PYTHON=$(CURDIR)/$(INTEROP)/bin/python \

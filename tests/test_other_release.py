@@ -48,6 +48,7 @@ TEXTS = ["the record holds text", "rekodi ina maandishi", "every word neno moja"
 SERVE = """
 import json, sys
 import numpy as np
+import tensorflow as tf
 folder, kind, *texts = sys.argv[1:]
 if kind == "text_encoder":
     import tensorflow_text
