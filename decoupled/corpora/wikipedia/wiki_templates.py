@@ -58,10 +58,10 @@ _DISAMBIGUATION_TITLE = re.compile(
 )
 _DISAMBIGUATION_WORD = re.compile(r"__\s*DISAMBIG\s*__", re.IGNORECASE)
 _TEMPLATE_NAME = re.compile(r"\{\{([^{}|\n<]{2,80})")
-# Sections that list sources, links, works or pictures and have no prose.
-_END_SECTIONS = _names(NAMES["end_sections"])
-# Those of them that prose may follow: about a country's literature, a river's source.
+# Sections that list sources, links, works or pictures and have no prose. The ambiguous
+# ones may have some: about a country's literature, a river's source.
 _AMBIGUOUS_END_SECTIONS = _names(NAMES["ambiguous_end_sections"])
+_END_SECTIONS = _names(NAMES["end_sections"]) | _AMBIGUOUS_END_SECTIONS
 
 
 def is_disambiguation(title: str, wikitext: str) -> bool:
