@@ -164,8 +164,7 @@ def _worker(name, framework, script, case, **options):
 
 
 def _write(row, name, folder, quick):
-    topology = parse_topology(row.topology)
-    device = "" if topology.generation.card else f"TPU {topology.version}"
+    device = parse_topology(row.topology).device_kind
     words = [str(folder), name, f"--device={device}", *["--quick"] * quick]
     _output(row, [sys.executable, "-m", "benchmarks.xla_programs", *words])
 

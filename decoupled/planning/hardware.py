@@ -138,6 +138,11 @@ class Topology(NamedTuple):
         return f"{self.version}:{'x'.join(map(str, self.chips))}"
 
     @property
+    def device_kind(self) -> str:
+        """The kind of its devices, e.g. "TPU v3", or "GPU"."""
+        return "GPU" if self.generation.card else f"TPU {self.version}"
+
+    @property
     def cores(self) -> int:
         """The number of devices that the mesh must have."""
         return self.generation.cores * math.prod(self.chips)

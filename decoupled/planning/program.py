@@ -60,11 +60,7 @@ def build_program(
 ) -> Program:
     """Builds the step of a core of the slice."""
     check_mesh_size(training.network.mesh, tpu.cores, tpu.name)
-    return training_program(training, features, attention, _device_kind(tpu))
-
-
-def _device_kind(tpu: Topology) -> str:
-    return "GPU" if tpu.generation.card else f"TPU {tpu.version}"
+    return training_program(training, features, attention, tpu.device_kind)
 
 
 class CompiledStep(NamedTuple):
@@ -118,7 +114,7 @@ def compile_step(python: str, run: PretrainConfig, tpu: Topology) -> CompiledSte
     graph = pretraining_graph(run)
     kind = "gpu" if tpu.generation.card else "tpu"
     kernel, reason = attention_kernel(
-        kind, _device_kind(tpu), graph.network, specs, trains=True
+        kind, tpu.device_kind, graph.network, specs, trains=True
     )
     say(f"attention by {NAMES[kernel]}: {reason}")
     with files.scratch_folder() as folder:

@@ -212,8 +212,10 @@ class JobRunner:
                 console.say(f"failed {name} with {failure.reason}: {failure.last_line}")
 
     def _all_seconds(self, name, seconds):
-        """Those of all starts in a folder; None if one of them was killed. A start that
-        found the job complete counts nothing."""
+        """The seconds of all starts in a folder; None if one of them was killed.
+
+        A start that had nothing left to do adds none.
+        """
         record, starts = self._history[name]
         if not starts:
             return seconds
